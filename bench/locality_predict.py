@@ -37,6 +37,8 @@ CLEAR = 0.1
 WARM_S = 3.0
 #: CPUs are as far apart if the times of a cache line differ by less.
 AS_FAR = 1.5
+#: The part of all times that are alike if the CPUs stayed as far apart.
+STEADY = 0.9
 #: How often to sample, and to measure the truth, until the CPUs are as far apart.
 TRIES = 15
 
@@ -101,6 +103,12 @@ class Predicted:
         return (self.value > 1) == (self.truth > 1)
 
 
+def line_times(found: dict[str, Any]) -> list[float]:
+    """ns of a cache line from one CPU to the other, while the program was sampled."""
+    times: list[float] = (found.get("distance") or {}).get("line_ns", [])
+    return times
+
+
 class Moved(Exception):
     """The host moved the CPUs all of the time."""
 
@@ -139,8 +147,11 @@ class Predictor:
         """The same, of a time in which the host did not move the CPUs."""
         for _ in range(TRIES):
             found = self.sampled(path)
-            lines = found.get("line_ns", [])
-            if lines and max(lines) / min(lines) < AS_FAR:
+            lines = line_times(found)
+            if not lines:
+                return found
+            middle = statistics.median(lines)
+            if sum(1 / AS_FAR < ns / middle < AS_FAR for ns in lines) >= STEADY * len(lines):
                 return found
         raise Moved
 
@@ -157,7 +168,9 @@ class Predictor:
     def path(self, path: list[str]) -> list[Predicted]:
         """Samples, measures, predicts."""
         found = self.sampled_at_rest(path)
-        line_ns = statistics.median(found["line_ns"])
+        if not line_times(found):
+            return []
+        line_ns = statistics.median(line_times(found))
         truth = self.truth(path, line_ns)
         file = self.bench.folder / "found.json"
         file.write_text(json.dumps(found))

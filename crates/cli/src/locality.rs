@@ -29,7 +29,7 @@ use crate::subject::{stop_on_signals, targets};
 use crate::units::count;
 use args::What;
 pub use args::{Locality, Sampling};
-use distance::Distance;
+use distance::Meter;
 
 /// Does what was asked.
 pub fn run(args: &Locality) -> Result<ExitCode> {
@@ -64,12 +64,12 @@ fn sampled(args: &Sampling) -> Result<ExitCode> {
         period_ns: options.period.as_nanos() as u64,
         own_cpu_seconds: 0.0,
         with_demands: args.json,
-        line_ns: Vec::new(),
+        distance: None,
         seed: args.seed,
     };
     let distance = match options.count && options.phase.is_some() {
-        true => Distance::of_two_cpus(),
-        false => Distance::default(),
+        true => Meter::of_two_cpus(),
+        false => None,
     };
     let stop = stop_on_signals()?;
     let screen = Screen::new(args.quiet);
@@ -108,7 +108,7 @@ fn sampled(args: &Sampling) -> Result<ExitCode> {
         found,
         About {
             own_cpu_seconds,
-            line_ns: run.distance.found,
+            distance: run.distance.map(|meter| meter.found),
             ..about
         },
     );
@@ -147,7 +147,7 @@ fn refused(pid: u32, error: &std::io::Error) -> anyhow::Error {
 /// A program that is being sampled.
 struct Run {
     sampler: Sampler,
-    distance: Distance,
+    distance: Option<Meter>,
     start: Instant,
     /// When the progress was shown last, after the start.
     shown: Duration,
@@ -164,7 +164,9 @@ impl Run {
             }
             thread::sleep(POLL.min(duration.saturating_sub(begin.elapsed())));
             let goes_on = self.sampler.poll();
-            self.distance.look();
+            if let Some(distance) = &mut self.distance {
+                distance.look();
+            }
             self.show(screen);
             if !goes_on {
                 screen.notice("the process has ended");

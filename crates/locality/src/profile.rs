@@ -13,6 +13,7 @@ pub mod hot;
 pub mod interval;
 pub mod mixture;
 pub mod unseen;
+mod writes;
 
 use std::collections::HashMap;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::profile::demand::{Demands, demands};
 use crate::profile::groups::{Group, groups};
@@ -37,8 +37,8 @@ pub struct Report {
     pub watch: WatchCounts,
     /// How often the phase was entered.
     pub visits: Visits,
-    /// ns of a cache line from one CPU to another, now and then; empty if it was not measured.
-    pub line_ns: Vec<f64>,
+    /// How far apart two CPUs were; `None` if it was not measured.
+    pub distance: Option<Distance>,
     /// What `tailscope locality predict` acts out; `None` without a phase, or with too few accesses.
     pub demands: Option<Demands>,
     /// The number of lines that the program uses.
@@ -53,6 +53,15 @@ pub struct Report {
     pub hot: Vec<HotLine>,
     /// The hottest lines that several threads use and at least one writes.
     pub contended: Vec<HotLine>,
+}
+
+/// How far apart two CPUs were.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Distance {
+    /// Which.
+    pub cpus: [u32; 2],
+    /// ns of a cache line from the first to the second, now and then.
+    pub line_ns: Vec<f64>,
 }
 
 /// A function or a thread.
@@ -124,8 +133,8 @@ pub struct About {
     pub own_cpu_seconds: f64,
     /// Whether to find what `tailscope locality predict` needs, which takes a second or more.
     pub with_demands: bool,
-    /// See [`Report::line_ns`].
-    pub line_ns: Vec<f64>,
+    /// See [`Report::distance`].
+    pub distance: Option<Distance>,
     /// Seed of the bootstrap.
     pub seed: u64,
 }
@@ -188,7 +197,7 @@ impl Report {
             counts,
             watch,
             visits,
-            line_ns: about.line_ns,
+            distance: about.distance,
             demands,
             hot: hottest,
             contended,

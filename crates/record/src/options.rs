@@ -111,6 +111,14 @@ pub enum CodeFor {
 }
 
 impl CodeFor {
+    /// Different stacks, at most.
+    pub(crate) fn stacks(self) -> usize {
+        match self {
+            Self::Ledger | Self::Screen => 1 << 17,
+            Self::Ledgers => 1 << 14,
+        }
+    }
+
     /// Bytes for the tables that callers are found by.
     pub(crate) fn tables(self) -> usize {
         match self {

@@ -61,7 +61,7 @@ def sampling(explanation: Explanation) -> str:
     if not any(one.functions for one in explanation.code.causes):
         text += "; no function takes longer in slow spans beyond doubt"
         if taken.period_ns > SPARSE_NS:
-            text += ": record longer, or with --stacks=997"
+            text += ": record longer, or with more samples (--stacks=997)"
     if taken.unnamed_jit_share >= HINTED:
         text += (
             f"; {percent(taken.unnamed_jit_share)} have JIT code without a name: run Node with "

@@ -153,8 +153,12 @@ pub struct Predict {
     pub quiet: bool,
 
     /// Be the process that acts out one part of the prediction
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, requires = "parent")]
     pub part: Option<usize>,
+
+    /// For the process with this number, and no longer than that runs
+    #[arg(long, hide = true)]
+    pub parent: Option<u32>,
 
     /// Do so only where a cache line takes about this many ns from one CPU to the other
     #[arg(long, hide = true, requires = "part")]

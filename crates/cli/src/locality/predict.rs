@@ -15,6 +15,7 @@ use tailscope_locality::chase::interval::Interval;
 use tailscope_locality::chase::pair;
 use tailscope_locality::chase::replay::{self, Gain, Prediction, ReplayError, Round};
 use tailscope_locality::profile::demand::Demands;
+use tailscope_locality::report::Distance;
 use tailscope_locality::sampler::Visits;
 use tailscope_locality::{Mode, Pages};
 use tailscope_observe::Topology;
@@ -46,8 +47,7 @@ struct Found {
     counts: Counts,
     visits: Option<Visits>,
     demands: Option<Demands>,
-    #[serde(default)]
-    line_ns: Vec<f64>,
+    distance: Option<Distance>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -69,8 +69,11 @@ struct Report {
 
 /// Acts out what was found, and prints what that shows.
 pub fn run(args: &Predict) -> Result<ExitCode> {
+    if let Some(parent) = args.parent {
+        apart::end_with(parent)?;
+    }
     let (found, bytes) = read(args)?;
-    let sampled_ns = found.line_ns.clone();
+    let distance = found.distance.clone().unwrap_or_default();
     let (phase, demands, round) = match found.whole() {
         Ok(whole) => whole,
         Err(why) => {
@@ -94,6 +97,11 @@ pub fn run(args: &Predict) -> Result<ExitCode> {
     let parts = replay::parts(&demands).len();
     let say = |number: usize| {
         screen.progress(start.elapsed(), &format!("acting out: {number} of {parts}"));
+    };
+    // Of other CPUs it says nothing.
+    let sampled_ns = match distance.cpus[..] == cpus[..] {
+        true => distance.line_ns,
+        false => Vec::new(),
     };
     let wanted = steady(&sampled_ns);
     let acted = apart::act_all(parts, args, &cpus, &bytes, wanted, &stop, say)?;
@@ -132,7 +140,7 @@ fn act(
     demands: &Demands,
     round: Round,
 ) -> Result<ExitCode> {
-    apart::end_with_parent()?;
+    let stop = stop_on_signals()?;
     let demand = replay::parts(demands).nth(part);
     let demand = demand.ok_or_else(|| Failure::usage("there is no such part"))?;
     if let (Some(wanted), &[first, second]) = (args.line, cpus) {
@@ -156,7 +164,7 @@ fn act(
         seed: args.seed,
         timed: false,
     };
-    let answer = match replay::act(demand, round, &options, &stop_on_signals()?) {
+    let answer = match replay::act(demand, round, &options, &stop) {
         Ok(acted) => Answer::Acted(Box::new(acted)),
         Err(ReplayError::Run(e)) => return Err(chase::failed(e)),
         Err(e @ (ReplayError::Fit | ReplayError::Disturbed)) => Answer::Failed(e.to_string()),
@@ -182,7 +190,8 @@ fn read(args: &Predict) -> Result<(Found, Vec<u8>)> {
         )));
     }
     let apart = found.visits.as_ref().and_then(|visits| visits.apart_ns);
-    let is_sound = found.line_ns.iter().all(|ns| *ns > 0.0)
+    let distance = found.distance.as_ref();
+    let is_sound = distance.is_none_or(|it| it.line_ns.iter().all(|ns| *ns > 0.0))
         && found.demands.as_ref().is_none_or(Demands::is_sound)
         && apart.is_none_or(|ns| ns > 0.0)
         && found.counts.in_kernel <= found.counts.samples;
@@ -276,8 +285,8 @@ fn text(report: &Report) -> String {
             ),
             None => writeln!(
                 text,
-                " More samples alone would not settle it: processes with the same lines differ by as \
-                 much here, or other programs had the CPUs."
+                " More samples would hardly settle it: there is next to no gain, or processes with the \
+                 same lines differ by as much here."
             ),
         };
     }

@@ -71,8 +71,8 @@ pub fn measure(cpus: [u32; 2]) -> Result<Pair, StartError> {
     })
 }
 
-/// ns of a cache line from the first CPU to the second one, by now: it takes some milliseconds of
-/// both. `None`: others had the CPUs.
+/// ns of a cache line from the first CPU to the second one, now: it takes some milliseconds of both.
+/// The least of a few figures, as others may have had a CPU in between. `None`: they had them all along.
 ///
 /// # Errors
 ///
@@ -80,7 +80,7 @@ pub fn measure(cpus: [u32; 2]) -> Result<Pair, StartError> {
 pub fn line_ns(cpus: [u32; 2]) -> Result<Option<f64>, StartError> {
     let runtime = Runtime::start(&cpus.map(|cpu| Cluster { cpus: vec![cpu] }))?;
     let found = line(&runtime, FEW_LINES)?;
-    Ok(spread(&found).map(|[median, ..]| median))
+    Ok(found.into_iter().reduce(f64::min))
 }
 
 /// Whether two such times are of CPUs that are as far apart. Hosts of virtual machines move their
@@ -177,7 +177,8 @@ fn line(runtime: &Runtime, number: usize) -> io::Result<Vec<f64>> {
         })
     };
     let ends = [serve(0)?, serve(1)?];
-    let found: Vec<f64> = (0..number).filter_map(|_| probe.measure()).collect();
+    // Where one fails, another program keeps a CPU: the next ones would take as long.
+    let found: Vec<f64> = (0..number).map_while(|_| probe.measure()).collect();
     probe.stop();
     for end in ends {
         // A side that panicked has no result, and `found` is empty then.

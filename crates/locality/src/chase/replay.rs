@@ -263,9 +263,10 @@ impl Actor<'_> {
         other[1] += self.round.cpu_ns * self.round.in_kernel;
         let plan = self.layout.plan(demand, accesses, other);
         let point = experiment::run(&plan, self.options, self.stop)?;
-        match point.rounds {
-            0 => Err(ReplayError::Disturbed),
-            _ => Ok((point, plan, accesses)),
+        let is_measured = point.speeds[1..].iter().all(|speed| speed.ratio.is_some());
+        match point.rounds > 0 && is_measured {
+            true => Ok((point, plan, accesses)),
+            false => Err(ReplayError::Disturbed),
         }
     }
 }

@@ -2,11 +2,9 @@
 
 use std::collections::HashMap;
 
-/// Different frames, at most.
-const MOST_FRAMES: usize = 1 << 20;
-/// Different stacks, at most, and their frames together.
-const MOST_STACKS: usize = 1 << 17;
-const MOST_CALLS: usize = 1 << 22;
+/// For each of the stacks that there is room for: different frames, and frames of all stacks.
+const FRAMES: usize = 8;
+const CALLS: usize = 32;
 
 /// Where code is, the same in every process that has the file mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,8 +34,10 @@ struct Calls {
 }
 
 /// All of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Stacks {
+    /// Different stacks, at most.
+    room: usize,
     frames: Vec<Frame>,
     frame_numbers: HashMap<Frame, u32>,
     calls: Vec<u32>,
@@ -46,6 +46,18 @@ pub(super) struct Stacks {
 }
 
 impl Stacks {
+    /// For this number of different stacks.
+    pub(super) fn with_room(room: usize) -> Self {
+        Self {
+            room,
+            frames: Vec::new(),
+            frame_numbers: HashMap::new(),
+            calls: Vec::new(),
+            stacks: Vec::new(),
+            stack_numbers: HashMap::new(),
+        }
+    }
+
     /// The number of a stack, the innermost frame first; `whole`: it reaches the thread's first
     /// function. `None`: there are too many different ones.
     pub(super) fn intern(&mut self, frames: &[Frame], whole: bool) -> Option<Stack> {
@@ -53,7 +65,7 @@ impl Stacks {
         for frame in frames {
             numbers.push(match self.frame_numbers.get(frame) {
                 Some(known) => *known,
-                None if self.frames.len() >= MOST_FRAMES => return None,
+                None if self.frames.len() >= FRAMES * self.room => return None,
                 None => {
                     let number = self.frames.len() as u32;
                     self.frames.push(*frame);
@@ -66,7 +78,8 @@ impl Stacks {
         if let Some(known) = self.stack_numbers.get(&key) {
             return Some(*known);
         }
-        if self.stacks.len() >= MOST_STACKS || self.calls.len() + key.0.len() > MOST_CALLS {
+        let calls = self.calls.len() + key.0.len();
+        if self.stacks.len() >= self.room || calls > CALLS * self.room {
             return None;
         }
         let stack = Stack(self.stacks.len() as u32);
@@ -130,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_stack_is_stored_once_and_only_used_ones_are_told() {
-        let mut stacks = Stacks::default();
+        let mut stacks = Stacks::with_room(8);
         let (a, b) = (
             Frame::Kernel(1),
             Frame::Code {

@@ -25,6 +25,7 @@ mod tables;
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tailscope_kernel::StackSample;
 use tailscope_symbols::kallsyms::Kallsyms;
@@ -43,6 +44,9 @@ use tables::Samples;
 const MOST_WAITING: usize = 1 << 18;
 /// A sample waits so long at most: no longer span has all of its samples.
 const WAITS_NS: u64 = 60_000_000_000;
+
+/// How long a service looks for the names of a ledger: its next ledger may wait meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How the kernel's functions between a tracepoint and its program are called.
 const OWN: &[&str] = &["bpf_", "__bpf_", "__traceiter_"];
@@ -107,7 +111,7 @@ impl StackPipeline {
             threads: HashMap::new(),
             waiting: 0,
             ended: Vec::new(),
-            stacks: Stacks::default(),
+            stacks: Stacks::with_room(code_for.stacks()),
             processes: Processes::with_tables(code_for.tables()),
             python: Python::default(),
             kernel: Arc::new(kernel.unwrap_or_default()),
@@ -161,7 +165,7 @@ impl StackPipeline {
             return false;
         };
         self.lost += hot.forget_stacks() as u64 + self.waiting as u64;
-        self.stacks = Stacks::default();
+        self.stacks = Stacks::with_room(self.code_for.stacks());
         self.threads.clear();
         self.waiting = 0;
         true
@@ -299,10 +303,10 @@ impl StackPipeline {
         let made = self.processes.made().names(self.stacks.made());
         let names = names::Namer::new(&self.kernel, self.processes.modules(), made, &self.python);
         let names = match self.code_for {
-            CodeFor::Ledgers => names.at_once(HashMap::new()),
+            CodeFor::Ledgers => names.at_once(HashMap::new()).within(PATIENCE),
             CodeFor::Ledger | CodeFor::Screen => names,
         };
-        tables::write_stacks(ledger, &self.stacks, names)?;
-        self.samples.finish()
+        let written = tables::write_stacks(ledger, &self.stacks, names);
+        self.samples.finish().and(written)
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tailscope_symbols::functions::Functions;
 use tailscope_symbols::kallsyms::Kallsyms;
@@ -47,6 +48,8 @@ pub(super) struct Namer<'n> {
     /// How those of a file are found.
     find: fn(File, Option<File>) -> Functions,
     known: HashMap<Frame, Named>,
+    /// When it reads no more files.
+    until: Option<Instant>,
 }
 
 impl<'n> Namer<'n> {
@@ -64,6 +67,7 @@ impl<'n> Namer<'n> {
             functions: HashMap::new(),
             find: Functions::of,
             known: HashMap::new(),
+            until: None,
         }
     }
 
@@ -72,6 +76,12 @@ impl<'n> Namer<'n> {
     pub(super) fn at_once(mut self, functions: HashMap<u32, Functions>) -> Self {
         self.find = Functions::of_symbols;
         self.functions = functions;
+        self
+    }
+
+    /// Reads no more files after this time.
+    pub(super) fn within(mut self, patience: Duration) -> Self {
+        self.until = Some(Instant::now() + patience);
         self
     }
 
@@ -151,8 +161,9 @@ impl<'n> Namer<'n> {
             };
         };
         let find = self.find;
+        let is_late = self.until.is_some_and(|until| Instant::now() > until);
         let functions = self.functions.entry(number).or_insert_with(|| {
-            let files = module.files();
+            let files = module.files().filter(|_| !is_late);
             files.map_or_else(Functions::default, |(file, debug)| find(file, debug))
         });
         Named {

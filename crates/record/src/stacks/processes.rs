@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tailscope_kernel::StackSample;
@@ -39,6 +39,8 @@ pub(super) struct Module {
     /// Which build it is of; empty: it does not say.
     pub(super) build_id: String,
     file: Option<File>,
+    /// As it was when it was opened: what `id` has of it can be missing.
+    version: Version,
     debug: Option<File>,
     code: Code,
 }
@@ -53,6 +55,12 @@ impl Module {
             path: mapping.name().to_owned(),
             build_id: file.as_ref().and_then(build_id).unwrap_or_default(),
             id,
+            version: file
+                .as_ref()
+                .and_then(|file| file.metadata().ok())
+                .as_ref()
+                .map(version)
+                .unwrap_or_default(),
             code: file
                 .as_ref()
                 .and_then(|file| Code::of(file, room).ok())
@@ -65,7 +73,7 @@ impl Module {
     /// The file and its separate debug file, unless the file was written to meanwhile.
     pub(super) fn files(&self) -> Option<(File, Option<File>)> {
         let file = self.file.as_ref()?;
-        if file.metadata().ok().as_ref().map(version) != Some(self.id.1) {
+        if file.metadata().ok().as_ref().map(version) != Some(self.version) {
             return None;
         }
         let debug = self.debug.as_ref().and_then(|file| file.try_clone().ok());
@@ -133,8 +141,8 @@ pub(super) struct Processes {
     processes: HashMap<u32, Process>,
     modules: Vec<Arc<Module>>,
     numbers: HashMap<FileId, u32>,
-    /// Files of the ledger before, which need not be read again.
-    former: HashMap<FileId, Arc<Module>>,
+    /// Files of the ledger before, which need not be read again as long as its names are looked for.
+    former: HashMap<FileId, Weak<Module>>,
     /// Bytes of their tables, and the most that these may be.
     tables: usize,
     most_tables: usize,
@@ -245,7 +253,9 @@ impl Processes {
             return None;
         }
         let room = self.most_tables.saturating_sub(self.tables);
-        let former = self.former.remove(&id);
+        let former = self.former.remove(&id).and_then(|former| former.upgrade());
+        // One without tables may have found no room for them.
+        let former = former.filter(|module| module.code.bytes() > 0);
         let module = former.unwrap_or_else(|| Arc::new(Module::open(pid, mapping, id, room)));
         self.adopt(&module)
     }
@@ -278,7 +288,11 @@ impl Processes {
         };
         Self {
             processes: self.processes.iter().map(anew).collect(),
-            former: self.modules.iter().map(|m| (m.id, Arc::clone(m))).collect(),
+            former: self
+                .modules
+                .iter()
+                .map(|m| (m.id, Arc::downgrade(m)))
+                .collect(),
             most_tables: self.most_tables,
             ..Self::default()
         }

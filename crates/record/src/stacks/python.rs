@@ -188,6 +188,7 @@ impl Python {
         Self {
             processes,
             reader: std::mem::take(&mut self.reader),
+            allowance: std::mem::replace(&mut self.allowance, Allowance::new(SHARE, AT_ONCE)),
             ..Self::default()
         }
     }

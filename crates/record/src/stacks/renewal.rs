@@ -17,7 +17,7 @@ impl StackPipeline {
             threads: HashMap::new(),
             waiting: 0,
             ended: Vec::new(),
-            stacks: Stacks::default(),
+            stacks: Stacks::with_room(self.code_for.stacks()),
             processes: self.processes.renewed(),
             python: self.python.renewed(),
             kernel: Arc::clone(&self.kernel),

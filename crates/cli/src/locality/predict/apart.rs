@@ -1,13 +1,13 @@
 //! Acts out demands, each in a process of its own.
 
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::{self, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use tailscope_locality::chase::experiment::ExperimentError;
 use tailscope_locality::chase::pair;
@@ -19,8 +19,8 @@ use crate::locality::args::Predict;
 
 /// How often to look whether a process has ended: seldom, as it measures.
 const LOOK: Duration = Duration::from_millis(50);
-/// How often the CPUs may be found as far apart as they should not be, and how long until the next try.
-const TRIES: usize = 60;
+/// How long it tries in all while the CPUs are at another distance, and how long until the next try.
+const PATIENCE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(300);
 /// How often in all a part may fail that the next process may do.
 const FAILURES: usize = 5;
@@ -48,11 +48,12 @@ pub fn act_all(
     stop: &AtomicBool,
     say: impl Fn(usize),
 ) -> Result<Vec<Acted>> {
-    let (mut tries, mut failures) = (TRIES, FAILURES);
+    let (mut tried, mut failures) = (Duration::ZERO, FAILURES);
     let mut acted = Vec::new();
     while acted.len() < parts {
         say(acted.len());
-        let wanted = line_ns.filter(|_| tries > 0);
+        let start = Instant::now();
+        let wanted = line_ns.filter(|_| tried < PATIENCE);
         let is_there = |one: &Acted| match (wanted, one.point.line_ns) {
             (Some(wanted), Some([median, ..])) => pair::is_as_far(median, wanted),
             _ => true,
@@ -62,8 +63,8 @@ pub fn act_all(
             Answer::Failed(why) if failures == 0 => return Err(Failure::machine(why)),
             Answer::Failed(_) => failures -= 1,
             Answer::Acted(_) | Answer::Elsewhere => {
-                tries = tries.saturating_sub(1);
                 sleep(AGAIN);
+                tried += start.elapsed();
             }
         }
     }
@@ -85,6 +86,7 @@ fn act(
     let mut child = Command::new("/proc/self/exe")
         .args(["locality", "predict", "/dev/stdin", "--quiet"])
         .args(["--part", &number.to_string()])
+        .args(["--parent", &process::id().to_string()])
         .args(["--cpus", &format!("{first},{second}")])
         .args(["--sessions", &args.sessions.to_string()])
         .args(["--duration", &format!("{}s", args.duration.as_secs_f64())])
@@ -113,7 +115,12 @@ fn act(
         }
         sleep(LOOK);
     }
-    answered(&child.wait_with_output()?)
+    let output = child.wait_with_output()?;
+    // The same signal may have ended the process.
+    match stop.load(Ordering::Relaxed) {
+        true => Err(chase::failed(ExperimentError::Interrupted)),
+        false => answered(&output),
+    }
 }
 
 /// What the process printed, or why it has failed.
@@ -130,7 +137,11 @@ fn answered(output: &Output) -> Result<Answer> {
     })
 }
 
-/// Ends this process with the one that started it.
-pub fn end_with_parent() -> Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(Failure::machine)
+/// Ends this process with its parent, which has this number.
+pub fn end_with(parent: u32) -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(Failure::machine)?;
+    match getppid().map(|pid| pid.as_raw_nonzero().get() as u32) == Some(parent) {
+        true => Ok(()),
+        false => Err(Failure::machine("the process that wants this has ended")),
+    }
 }

@@ -50,7 +50,7 @@ fn made() -> Report {
         },
         watch: WatchCounts::default(),
         visits: Visits::default(),
-        line_ns: Vec::new(),
+        distance: None,
         demands: None,
         lines: Lines {
             seen: 500,
