@@ -184,9 +184,9 @@ cat wrong
     about: list[dict[str, Any]] = [json.loads((one / "ledger.json").read_text()) for one in ledgers]
     assert [one["state"] for one in about] == ["done"] * len(about)
     assert sum(map(ledger.count, ledgers)) == sum(one["rows"] for one in about) > 100
-    # The stacks of both programs, with names from files that only their users' mounts show.
+    # Functions of both programs: of the server's own file no symbols are there.
     files = [str(file) for one in ledgers for file in one.glob("_stacks/stacks-*.pq")]
     named = "SELECT DISTINCT parse_filename(module) FROM read_parquet(?) WHERE function <> ''"
     with duckdb.connect() as engine:
         found = {module for (module,) in engine.execute(named, [files]).fetchall()}
-    assert {"kvserver", "loopbench"} <= found
+    assert {"libevent-2.1.so.7", "loopbench"} <= found
