@@ -25,7 +25,7 @@ def small(folder: Path) -> Iterator[Path]:
     done = subprocess.run(mount, capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"needs to mount a tmpfs: {done.stderr.strip()}")
-    (disk / "ballast").write_bytes(bytes(1 << 20))
+    (disk / "ballast").write_bytes(bytes(7 << 18))
     yield disk
     subprocess.run(["umount", "--lazy", disk], check=True)
 

@@ -6,6 +6,8 @@
 //! samples much better than one does.
 
 const ITERATIONS: usize = 200;
+/// A fit that becomes less more likely than this in an iteration, in logarithms, stands still.
+const STILL: f64 = 1e-3;
 /// Shares of writes are at least this far from 0 and 1: samples don't show that a line is never written.
 const EDGE: f64 = 1e-4;
 /// Two shares have to be this much more likely than one, in logarithms, and more with more lines.
@@ -22,9 +24,23 @@ pub struct Line {
     pub share: f64,
 }
 
-impl Line {
-    fn likely(&self, updates: f64) -> f64 {
-        self.writes * updates.ln() + (self.accesses - self.writes) * (1.0 - updates).ln()
+/// A share of accesses that write, by its logarithms.
+struct Updates {
+    writes: f64,
+    others: f64,
+}
+
+impl Updates {
+    fn of(share: f64) -> Self {
+        Self {
+            writes: share.ln(),
+            others: (1.0 - share).ln(),
+        }
+    }
+
+    /// The logarithm of how likely it makes what samples show of a line.
+    fn explains(&self, line: &Line) -> f64 {
+        line.writes * self.writes + (line.accesses - line.writes) * self.others
     }
 }
 
@@ -39,9 +55,10 @@ pub fn more_often(lines: &[Line]) -> Option<Vec<f64>> {
     }
     let edge = |updates: f64| updates.clamp(EDGE, 1.0 - EDGE);
     let mean = edge(sum(|line| line.writes) / accesses);
+    let one = Updates::of(mean);
     let alike: f64 = lines
         .iter()
-        .map(|line| line.share * line.likely(mean))
+        .map(|line| line.share * one.explains(line))
         .sum();
     // The share of the lines that are written more often, and the shares of writes of both kinds.
     let (mut part, mut seldom, mut often) =
@@ -49,12 +66,14 @@ pub fn more_often(lines: &[Line]) -> Option<Vec<f64>> {
     let mut probable = vec![0.0; lines.len()];
     let mut likelihood = f64::NEG_INFINITY;
     for _ in 0..ITERATIONS {
-        likelihood = 0.0;
+        let before = std::mem::take(&mut likelihood);
+        let kinds = [(1.0 - part, seldom), (part, often)];
+        let kinds = kinds.map(|(part, updates)| (part.ln(), Updates::of(updates)));
         let mut sums = [[0.0; 2]; 2];
         let mut found = 0.0;
         for (line, probable) in lines.iter().zip(&mut probable) {
-            let few = (1.0 - part).ln() + line.likely(seldom);
-            let many = part.ln() + line.likely(often);
+            let [few, many] =
+                [0, 1].map(|kind: usize| kinds[kind].0 + kinds[kind].1.explains(line));
             let most = few.max(many);
             let both = (few - most).exp() + (many - most).exp();
             *probable = (many - most).exp() / both;
@@ -70,6 +89,9 @@ pub fn more_often(lines: &[Line]) -> Option<Vec<f64>> {
             true => edge(writes / accesses),
             false => mean,
         });
+        if likelihood - before < STILL {
+            break;
+        }
     }
     (likelihood - alike > CLEARLY + all.ln()).then_some(probable)
 }
