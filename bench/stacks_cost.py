@@ -41,7 +41,7 @@ kprobe:finish_task_switch* {
 """
 #: What is compared with what.
 ALONE, STACKS = "record", "record --stacks"
-#: The others have a phase in each of so many rounds: the difference between these two is small.
+#: The others have a phase in every fourth round: the difference between these two is small.
 PEERS_EVERY = 4
 
 
