@@ -13,7 +13,6 @@ pub mod hot;
 pub mod interval;
 pub mod mixture;
 pub mod unseen;
-mod writes;
 
 use std::collections::HashMap;
 

@@ -2,7 +2,7 @@
 //!
 //! A *round* is a visit of the phase, and what a thread does until its next visit. Its lines come in
 //! the groups of Accessprof's table ([`super::groups`]). Each group is cut by how often its lines are
-//! written ([`super::writes`]) and accessed ([`super::mixture`]).
+//! accessed ([`super::mixture`]).
 //!
 //! Only accesses after samples count: the access before a sample is one that took long. What is
 //! accessed next hardly depends on how long the last access took.
@@ -13,11 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::Profile;
 use super::groups::{CLASSES, Fit, ITERATIONS, PhaseScope, SessionScope, Visit, Visits};
 use super::mixture::{self, LOWEST, Rate};
-use super::writes::{self, Line};
 
 /// Variants that differ as samples of this number do.
 const VARIANTS: usize = 8;
-/// More than these are in no report: six classes, in two parts, of some dozen rates; 2 GiB of lines.
+/// More than these are in no report: six classes of some dozen rates, and 2 GiB of lines.
 const MOST_VARIANTS: usize = 64;
 const MOST_GROUPS: usize = 1024;
 const MOST_LINES: f64 = (1u32 << 25) as f64;
@@ -96,11 +95,9 @@ impl Demand {
     }
 }
 
-/// What the samples have of lines of one class that are written about equally often.
+/// What the samples have of one class of lines.
 #[derive(Debug, Clone, Default)]
 struct Seen {
-    /// Its place in [`CLASSES`].
-    class: usize,
     /// Lines, of which some count in part, by their number of samples.
     lines: Vec<(u64, f64)>,
     /// Loads and stores, in the phase and outside.
@@ -172,84 +169,41 @@ fn waiting(profile: &Profile, in_phase: bool) -> f64 {
 }
 
 fn seen(visits: &Visits, fit: &Fit) -> Vec<Seen> {
-    let mut lines: Vec<Vec<(Line, Seen)>> = vec![Vec::new(); CLASSES.len()];
+    let mut seen = vec![Seen::default(); CLASSES.len()];
     for line in visits.lines() {
         // What goes on at the line of the access before the sample is a part of that access.
         let is_next = |visit: &&Visit| visit.is_after && !visit.is_before;
         let after: Vec<_> = line.iter().filter(is_next).collect();
-        let Some(shares) = fit.posterior(line, &|_| 1.0).filter(|_| !after.is_empty()) else {
+        let count = after.len() as u64;
+        let Some(shares) = fit.posterior(line, &|_| 1.0).filter(|_| count > 0) else {
             continue;
         };
-        let shares = shares.into_iter().enumerate();
-        for (class, share) in shares.filter(|(_, share)| *share > 1e-6) {
-            lines[class].push(of_line(class, &after, share));
+        for (class, share) in seen
+            .iter_mut()
+            .zip(shares)
+            .filter(|(_, share)| *share > 1e-6)
+        {
+            class.lines.push((count, share));
+            for visit in &after {
+                let place = usize::from(!visit.in_phase);
+                class.visits[place] += share;
+                class.reads[place] += share * visit.reads;
+                class.writes[place] += share * visit.writes;
+            }
         }
     }
-    lines
-        .iter()
-        .flat_map(|of_class| by_writes(of_class))
-        .collect()
-}
-
-/// What the samples have of one line, of which this share counts.
-fn of_line(class: usize, after: &[&Visit], share: f64) -> (Line, Seen) {
-    let mut seen = Seen {
-        class,
-        lines: vec![(after.len() as u64, 1.0)],
-        ..Seen::default()
-    };
-    for visit in after {
-        let place = usize::from(!visit.in_phase);
-        seen.visits[place] += 1.0;
-        seen.reads[place] += visit.reads;
-        seen.writes[place] += visit.writes;
-    }
-    let sum = |of: [f64; 2]| of[0] + of[1];
-    let line = Line {
-        accesses: sum(seen.reads).max(sum(seen.writes)),
-        writes: sum(seen.writes),
-        share,
-    };
-    (line, seen)
-}
-
-/// The lines of a class together, or in two parts, of which one is written more often.
-fn by_writes(lines: &[(Line, Seen)]) -> Vec<Seen> {
-    let all: Vec<Line> = lines.iter().map(|(line, _)| *line).collect();
-    let more_often = writes::more_often(&all);
-    let parts: Vec<Vec<f64>> = match more_often {
-        Some(probable) => vec![probable.iter().map(|p| 1.0 - p).collect(), probable],
-        None => vec![vec![1.0; lines.len()]],
-    };
-    let together = |part: Vec<f64>| {
-        let mut seen = Seen::default();
-        for ((line, one), probable) in lines.iter().zip(part) {
-            seen.class = one.class;
-            seen.add(one, line.share * probable);
-        }
-        seen.lines.sort_unstable_by_key(|(count, _)| *count);
-        seen.lines.dedup_by(|next, kept| {
+    for class in &mut seen {
+        class.lines.sort_unstable_by_key(|(count, _)| *count);
+        class.lines.dedup_by(|next, kept| {
             let is_same = next.0 == kept.0;
             kept.1 += if is_same { next.1 } else { 0.0 };
             is_same
         });
-        seen
-    };
-    parts.into_iter().map(together).collect()
+    }
+    seen
 }
 
 impl Seen {
-    /// A line, of which this share counts.
-    fn add(&mut self, line: &Self, share: f64) {
-        let counts = line.lines.iter();
-        self.lines.extend(counts.map(|(count, _)| (*count, share)));
-        for place in 0..2 {
-            self.visits[place] += share * line.visits[place];
-            self.reads[place] += share * line.reads[place];
-            self.writes[place] += share * line.writes[place];
-        }
-    }
-
     /// The share of accesses that write, in the phase or outside. A line that is only written has as
     /// many accesses as stores; otherwise each store comes with a load.
     fn updates(&self, place: usize) -> f64 {
@@ -264,7 +218,6 @@ impl Seen {
     fn drawn(&self, rng: &mut Rng) -> Self {
         let mut count = |n: f64| (n + n.sqrt() * normal(rng)).max(0.0);
         Self {
-            class: self.class,
             lines: self
                 .lines
                 .iter()
@@ -278,14 +231,11 @@ impl Seen {
 }
 
 fn lines(seen: &[Seen], lowest: f64) -> Vec<Lines> {
-    let of = |seen| {
-        let &Seen {
-            class, ref lines, ..
-        } = seen;
-        let (phase, session) = CLASSES[class];
-        (phase, session, seen, mixture::fit(lines, lowest))
-    };
-    let all: Vec<(PhaseScope, SessionScope, &Seen, Vec<Rate>)> = seen.iter().map(of).collect();
+    let all: Vec<(PhaseScope, SessionScope, &Seen, Vec<Rate>)> = CLASSES
+        .iter()
+        .zip(seen)
+        .map(|((phase, session), seen)| (*phase, *session, seen, mixture::fit(&seen.lines, lowest)))
+        .collect();
     // Of a class's accesses, the part in the phase and outside.
     let parts = |phase: PhaseScope, seen: &Seen| match phase {
         PhaseScope::Phase => [1.0, 0.0],

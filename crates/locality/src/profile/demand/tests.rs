@@ -9,25 +9,6 @@ const BOTH: u64 = 100;
 
 /// Equally many samples in the phase and outside. Of the accesses in it, a third go to lines of both.
 fn planted(samples: usize, seed: u64) -> Profile {
-    sampled(samples, seed, |rng, thread, in_phase| {
-        match (rng.u32(..3), in_phase) {
-            (0, _) => ((1 << 40) + rng.u64(..BOTH), 0.0),
-            (_, true) => (rng.u64(..PHASE), 0.5),
-            (_, false) => {
-                let own = rng.u64(..REST / 2) * 2 + u64::from(thread);
-                ((1 << 50) + own, 0.2)
-            }
-        }
-    })
-}
-
-/// `access` chooses the number of a line and the share of accesses to it that write, for a thread in
-/// the phase or outside.
-fn sampled(
-    samples: usize,
-    seed: u64,
-    access: impl Fn(&mut Rng, u16, bool) -> (u64, f64),
-) -> Profile {
     let mut rng = Rng::with_seed(seed);
     let mut profile = Profile::default();
     let name = |tid| ThreadName {
@@ -40,7 +21,14 @@ fn sampled(
         profile.begin(thread, 0, in_phase);
         profile.came_from(rng.f64() < if in_phase { 0.8 } else { 0.1 });
         for _ in 0..2 {
-            let (address, writes) = access(&mut rng, thread, in_phase);
+            let (address, writes) = match (rng.u32(..3), in_phase) {
+                (0, _) => ((1 << 40) + rng.u64(..BOTH), 0.0),
+                (_, true) => (rng.u64(..PHASE), 0.5),
+                (_, false) => {
+                    let own = rng.u64(..REST / 2) * 2 + u64::from(thread);
+                    ((1 << 50) + own, 0.2)
+                }
+            };
             // Each store comes with a load.
             let kind = match rng.f64() < writes {
                 true => Kind::Update,
@@ -102,38 +90,6 @@ fn a_round_demands_the_lines_accesses_and_writes_that_were_planted() {
         "{accesses:?}"
     );
     assert!(updates.iter().all(|share| *share < 0.01), "{updates:?}");
-}
-
-#[test]
-fn the_writes_of_a_few_lines_are_not_those_of_all() {
-    // Each tenth access goes to one of three lines, and half of these write.
-    let profile = sampled(6_000, 6, |rng, _, in_phase| {
-        let place = u64::from(in_phase) << 40;
-        match rng.u32(..10) {
-            0 => (place + (1 << 30) + rng.u64(..3), 0.5),
-            _ => (place + rng.u64(..PHASE), 0.0),
-        }
-    });
-    let demands = demands(&profile, 1).expect("enough samples");
-    let uses = demands.found.groups.iter().filter_map(|lines| {
-        let used = lines.uses[0]?;
-        Some((lines.lines, used.accesses * lines.lines, used.updates))
-    });
-    let (written, read): (Vec<_>, Vec<_>) = uses.partition(|(_, _, updates)| *updates > 0.1);
-    let sum = |of: &[(f64, f64, f64)]| {
-        let sums = of
-            .iter()
-            .fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-        (sums.0.round(), sums.1)
-    };
-    let (lines, accesses) = sum(&written);
-    assert!(lines == 3.0 && (accesses - 0.1).abs() < 0.02, "{written:?}");
-    let (lines, accesses) = sum(&read);
-    assert!((lines / PHASE as f64 - 1.0).abs() < 0.05 && (accesses - 0.9).abs() < 0.02);
-    assert!(
-        read.iter().all(|(_, _, updates)| *updates < 0.001),
-        "{read:?}"
-    );
 }
 
 #[test]
