@@ -7,8 +7,8 @@ other for each path, so that a slow change of the machine touches all three alik
 
 A host may move the CPUs of a virtual machine every few seconds. A cache line then takes 14, 33 or
 160 ns from one CPU to the other, and delegation gains 7 % or eleven times on one path. So the truth
-is measured again until the CPUs are as far apart as they were while the program was sampled. That
-is repeated too, if they moved meanwhile.
+is measured again until the CPUs are as far apart as they were while the program was sampled. The
+program is sampled again if they moved while it was.
 
     .venv/bin/python bench/locality_predict.py
     .venv/bin/python bench/locality_predict.py --every 2      every second path

@@ -68,7 +68,7 @@ class Round:
 
 @contextlib.contextmanager
 def counted(process: subprocess.Popen[str], taken: Taken) -> Iterator[None]:
-    """Notes what a process takes of the CPU meanwhile."""
+    """Notes what a process takes of the CPU in this block."""
     begin, before = time.monotonic(), cpu_time(process.pid)
     yield
     taken.seconds, taken.cpu_ns = time.monotonic() - begin, cpu_time(process.pid) - before

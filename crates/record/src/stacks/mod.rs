@@ -45,7 +45,7 @@ const MOST_WAITING: usize = 1 << 18;
 /// A sample waits so long at most: no longer span has all of its samples.
 const WAITS_NS: u64 = 60_000_000_000;
 
-/// How long a service looks for the names of a ledger: its next ledger may wait meanwhile.
+/// How long a service looks for the names of a ledger: its next ledger may have to wait for that.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How the kernel's functions between a tracepoint and its program are called.
