@@ -10,7 +10,7 @@ mod flow;
 mod moments;
 mod persist;
 
-use flow::Flow;
+use flow::{Flow, Taken};
 pub use moments::{Arrival, Delivery, Request, Sent};
 use tailscope_signals::event::{Event, OnTop, Sequence, Socket, What};
 
@@ -101,16 +101,16 @@ impl Requests {
                 connects,
             } => {
                 let end = self.seen(end);
-                let first = self.takes(event, socket, end, &mut each);
+                let first = self.takes(event, socket, end, bytes, &mut each);
                 // To a client an answer comes in, and no request.
                 if !connects {
                     let first = first.or_else(|| self.left_for(socket, end?, now));
                     self.receives(event, (socket, end), first, bytes, &mut each);
                 }
             }
-            What::Taken { socket, end, .. } => {
+            What::Taken { socket, end, bytes } => {
                 let end = self.seen(Some(end));
-                self.takes(event, socket, end, &mut each);
+                self.takes(event, socket, end, bytes, &mut each);
             }
             What::Send {
                 socket,
@@ -289,18 +289,20 @@ impl Requests {
         })
     }
 
-    /// The reader of a socket took everything up to `end`. Gives back the first packet of it, and
+    /// The reader of a socket took the last `bytes` up to `end`. Gives back their first packet, and
     /// hands on the requests that end thereby, where these are answers of others' sockets.
     fn takes(
         &mut self,
         by: &Event,
         socket: Socket,
         end: Option<Sequence>,
+        bytes: u32,
         each: &mut impl FnMut(Request),
     ) -> Option<Arrival> {
         let end = end?;
+        let taken = Taken::of(bytes, end);
         let mut first = None;
-        while let Some(arrival) = self.flow(socket, by.at).next_up_to(end, &mut first) {
+        while let Some(arrival) = self.flow(socket, by.at).next_of(taken, &mut first) {
             let Some(from) = arrival.from else { continue };
             if let Some(other) = self.flows.get_mut(&from) {
                 other.deliver(Delivery {

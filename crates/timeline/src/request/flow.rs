@@ -54,6 +54,27 @@ pub(super) struct Flow {
     pub(super) touched: u64,
 }
 
+/// Which bytes of a connection its reader took at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taken {
+    from: Sequence,
+    end: Sequence,
+}
+
+impl Taken {
+    pub(super) fn of(bytes: u32, end: Sequence) -> Self {
+        // The end of the stream counts as a byte that is taken with the last ones.
+        let from = Sequence(end.0.wrapping_sub(bytes.saturating_add(1)));
+        Self { from, end }
+    }
+
+    /// Not so of a packet whose bytes nobody was seen to take: they are of another connection, which
+    /// had the place of this one in the kernel's memory, and numbers that are near by chance.
+    fn has_bytes_of(self, arrival: Arrival) -> bool {
+        !self.from.reaches(arrival.end)
+    }
+}
+
 impl Open {
     /// The request, if it was answered and has not been handed on.
     pub(super) fn done(self, socket: Socket) -> Option<Request> {
@@ -138,15 +159,14 @@ impl Flow {
         self.leaving.into_iter().chain(self.open)
     }
 
-    /// The next packet that lies before `end` as a whole. `first` becomes the first that does in part.
-    pub(super) fn next_up_to(
-        &mut self,
-        end: Sequence,
-        first: &mut Option<Arrival>,
-    ) -> Option<Arrival> {
+    /// The next packet that lies before the end of what was taken as a whole. `first` becomes the
+    /// first that has bytes of it.
+    pub(super) fn next_of(&mut self, taken: Taken, first: &mut Option<Arrival>) -> Option<Arrival> {
         let arrival = *self.arrivals.front()?;
-        first.get_or_insert(arrival);
-        if !end.reaches(arrival.end) {
+        if first.is_none() && taken.has_bytes_of(arrival) {
+            *first = Some(arrival);
+        }
+        if !taken.end.reaches(arrival.end) {
             return None; // the rest of this packet is still to be received
         }
         self.arrivals.pop_front()

@@ -57,6 +57,25 @@ fn a_connection_whose_numbers_are_near_those_before_it_in_one_direction_loses_no
 }
 
 #[test]
+fn a_packet_that_nobody_took_begins_no_request_of_the_next_connection() {
+    // Of a process that is not recorded, so its receive is no event.
+    let mut events = comes(100, 10, 10).to_vec();
+    // By chance the numbers of the connection in its place go on near there.
+    events.extend(comes(900, 5_000_010, 10));
+    events.extend([
+        receive(950, 5_000_010),
+        transmit(980, 520),
+        send(990, 520, Held::Not),
+    ]);
+    let made = all(&events);
+    let times: Vec<_> = made
+        .iter()
+        .map(|r| (r.begin() / US, r.end() / US))
+        .collect();
+    assert_eq!(times, [(900, 980)]);
+}
+
+#[test]
 fn a_connection_whose_numbers_are_before_those_of_the_one_before_it_has_its_packet() {
     let far = 1 << 25; // not so far that the socket is known to be another connection's
     let mut events = comes(100, far, 10).to_vec();
