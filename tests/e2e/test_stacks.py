@@ -13,6 +13,7 @@ import duckdb
 import pytest
 from conftest import Record
 from rig import installed, ledger
+from rig.processes import Started
 from rig.recorder import about
 
 Program = Callable[..., Path]
@@ -111,6 +112,23 @@ def test_page_faults_are_put_down_to_the_function_that_touched_the_memory(record
     (first,) = functions["fault"]
     assert (first["function"], first["callers"][:1]) == ("work", ["bench_thread"]), first
     assert first["spans"] >= 5 and first["difference"]["lo"] > 0
+
+
+def test_each_long_wait_is_sampled_though_some_switches_are_not_told(
+    planted: Callable[..., Path],
+) -> None:
+    # Process 1 takes in each orphan. A kernel was found that tells no program of its switches.
+    with Started(["sh", "-c", "while :; do (sleep 0.001 &); done"]):
+        folder = planted("sleep")
+    waits = f"cause = 'sleep' AND ns > {PLANTED_US * 800} AND function = 'planted_sleep'"
+    files = {name: str(folder / "_stacks" / f"{name}-*.pq") for name in ("samples", "stacks")}
+    with duckdb.connect() as engine:
+        for name, of in files.items():
+            engine.read_parquet(of).create_view(name)
+        sql = f"SELECT count(*) FROM samples JOIN stacks USING (stack) WHERE {waits}"
+        ((sampled,),) = engine.execute(sql).fetchall()
+    slow = ledger.count(folder, f"sleep_ns > {PLANTED_US * 800}")
+    assert sampled == slow > REQUESTS / 100
 
 
 @pytest.mark.more

@@ -68,6 +68,7 @@ def test_a_request_longer_than_a_window_is_in_its_story(timeline: Begin) -> None
     assert any("before the window; earlier events are missing" in x for x in losses), told
 
 
+@pytest.mark.measures
 def test_the_memory_that_was_granted_is_used_and_how_long_it_holds_is_said(timeline: Begin) -> None:
     with (
         memcached(MEASURED) as server,

@@ -123,7 +123,7 @@ static __always_inline void come_back(struct thread *t, struct ts_meter *m, __u6
  * tracing, and then the switch from such a thread to ours is missing. Its pending time is then
  * what it did not run, by the scheduler's own count.
  */
-static __always_inline void settle_unseen(struct task_struct *task, struct thread *t,
+static __noinline void settle_unseen(struct task_struct *task, struct thread *t,
 					  struct ts_meter *m, __u64 now)
 {
 	__u64 ran = on_cpu_ns(task);
@@ -132,6 +132,8 @@ static __always_inline void settle_unseen(struct task_struct *task, struct threa
 	__sync_fetch_and_add(&lost.switches, 1);
 	t->contended = 0; /* the end of that may have been missed too */
 	come_back(t, m, ran < away ? now - ran : m->since_ns, NULL, NULL);
+	if (config.stacks)
+		send_blocked_stack(task, t, now);
 }
 
 /* The meter of the thread that runs here, if it is watched. */
