@@ -29,6 +29,8 @@ pub enum Event {
         program: FileId,
         /// Whose process it is: the real user.
         user: u32,
+        /// Since when, in ns of the kernel's monotonic clock.
+        at: u64,
     },
     /// Its last thread is gone, and so is the watch.
     Exit {
@@ -66,6 +68,7 @@ impl Event {
                 pid,
                 program: (device(event.device), event.inode),
                 user: event.user,
+                at: event.at,
             },
             shared::EVENT_EXIT => Self::Exit { pid },
             shared::EVENT_PROGRAM => Self::Program { pid },

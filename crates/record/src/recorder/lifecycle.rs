@@ -182,10 +182,15 @@ impl Recorder {
                         self.programs.push(pid);
                     }
                 }
-                Event::Exec { pid, program, user } => {
+                Event::Exec {
+                    pid,
+                    program,
+                    user,
+                    at,
+                } => {
                     self.forget(pid); // so it is searched a second later, if not now
                     if let Some(stacks) = &mut self.pipeline.stacks {
-                        stacks.forget_process(pid);
+                        stacks.forget_process(pid, at);
                     }
                     if let Some(sdk) = &mut self.sdk
                         && !ended.contains(&pid)

@@ -119,8 +119,11 @@ impl Recorder {
             return Ok(());
         };
         self.kernel.stacks(|sample| stacks.take(&sample));
-        ended.into_iter().for_each(|pid| stacks.forget_process(pid));
-        stacks.join(self.pipeline.output.ledger(), Monotonic::now().0)
+        let now = Monotonic::now().0;
+        for pid in ended {
+            stacks.forget_process(pid, now);
+        }
+        stacks.join(self.pipeline.output.ledger(), now)
     }
 
     /// Shows in which functions the slow spans of the last seconds were.

@@ -282,9 +282,9 @@ impl StackPipeline {
         });
     }
 
-    /// The process runs another program from now on, or is gone.
-    pub(crate) fn forget_process(&mut self, pid: u32) {
-        self.processes.forget(pid);
+    /// The process runs another program since a moment of the kernel's clock, or is gone.
+    pub(crate) fn forget_process(&mut self, pid: u32, since: u64) {
+        self.processes.forget(pid, since);
         self.python.forget(pid);
     }
 

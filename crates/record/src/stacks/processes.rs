@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use tailscope_kernel::StackSample;
 use tailscope_process::maps::{self, Mapping};
 use tailscope_process::rooted::{FileKey, Version, version};
-use tailscope_signals::clock::Monotonic;
 use tailscope_symbols::debug_file::{DebugFile, build_id};
 use tailscope_symbols::unwind::{Code, Memory, Thread, Unwinder};
 
@@ -322,13 +321,13 @@ impl Processes {
         }
     }
 
-    /// The process runs another program, or is gone.
-    pub(super) fn forget(&mut self, pid: u32) {
+    /// The process runs another program since then, or is gone.
+    pub(super) fn forget(&mut self, pid: u32, since: u64) {
         if let Some(made) = self.processes.get(&pid).and_then(|process| process.made) {
             self.made.end(made);
         }
         let process = Process {
-            since: Monotonic::now().0,
+            since,
             ..Process::default()
         };
         self.processes.insert(pid, process);

@@ -120,4 +120,19 @@ mod tests {
         let files = |of: &StackPipeline| of.processes.modules().len();
         assert_eq!(files(&pipeline), files(&before));
     }
+
+    #[test]
+    fn samples_count_from_the_start_of_the_program_however_late_that_is_known() {
+        let mut pipeline = StackPipeline::start(CodeFor::Ledgers);
+        pipeline.forget_process(process::id(), 2);
+        pipeline.take(&sample(2, 5));
+        place(&pipeline, 5);
+        pipeline.take(&sample(1, 6)); // it was of the program before
+        let of = &pipeline.threads[&6];
+        let (frames, _) = pipeline.stacks.of(of[0].stack);
+        assert!(matches!(
+            pipeline.stacks.frame(frames[0]),
+            Frame::Unknown(_)
+        ));
+    }
 }
