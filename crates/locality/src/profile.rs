@@ -21,7 +21,7 @@ use crate::walk::{Access, Kind};
 
 /// Bytes of a line.
 pub const LINE: u64 = 64;
-/// Accesses that are kept: 48 MB. Later ones are counted only.
+/// Accesses that are kept: 64 MB. Later ones are counted only.
 const MOST_TOUCHES: usize = 2 << 20;
 /// Lines that are kept.
 const MOST_LINES: usize = 1 << 20;
@@ -36,7 +36,9 @@ pub struct Touch {
     pub sample: u32,
     /// The line's number in [`Profile::lines`].
     pub line: u32,
-    /// The function of the instruction.
+    /// The instruction.
+    pub ip: u64,
+    /// Its function.
     pub function: Function,
     /// The first byte in the line.
     pub offset: u8,
@@ -168,6 +170,7 @@ impl Profile {
             self.add(line * LINE, |sample, line| Touch {
                 sample,
                 line,
+                ip: access.ip,
                 function,
                 offset: (from % LINE) as u8,
                 size: (to - from + 1) as u8,

@@ -6,6 +6,7 @@
 //! instructions of files are kept. Instructions elsewhere are decoded each time, because such code can
 //! change.
 
+mod fields;
 mod modules;
 mod outline;
 

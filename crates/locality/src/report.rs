@@ -1,5 +1,7 @@
 //! Everything that `tailscope locality` found, as it is printed.
 
+mod members;
+
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +13,7 @@ use crate::profile::interval::{Share, draws};
 use crate::profile::unseen::{self, Lines};
 use crate::profile::{LINE, Profile, Touch};
 use crate::program::Function;
+use crate::report::members::Members;
 use crate::sampler::{Counts, Found, Visits, WatchCounts};
 
 /// Lines in the report, of each kind.
@@ -118,6 +121,23 @@ pub struct LineUser {
     pub writes: u64,
     /// The first byte of the line that it touches, and the first behind the last one.
     pub bytes: [u32; 2],
+    /// The members of variables and types that it accesses there, in the order of their bytes, where the
+    /// program was built with `-g`.
+    pub fields: Vec<LineField>,
+}
+
+/// A member of a variable or of a type.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LineField {
+    /// `VARIABLE.MEMBER`, or `TYPE.MEMBER` for memory of the heap.
+    pub name: String,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its first byte in the line that the thread accesses, and the first behind the last one.
+    pub bytes: [u32; 2],
+    /// Accesses.
+    pub accesses: u64,
 }
 
 /// What a report says about its run.
@@ -153,6 +173,10 @@ impl Report {
         } = found;
         let hot = hot::lines(&profile, MOST_LINES, about.seed);
         let is_contended = |line: &&Hot| line.sharing >= Sharing::True;
+        let contended = || hot.iter().filter(is_contended).take(MOST_LINES);
+        let hottest = || hot.iter().take(MOST_LINES);
+        let printed = hottest().chain(contended()).map(|line| line.line);
+        let mut members = Members::of(&profile, &printed.collect());
         let mut printed = |line: &Hot| HotLine {
             address: format!("{:#x}", line.address),
             what: program.describe(line.address + first_byte(line)),
@@ -162,14 +186,16 @@ impl Report {
             users: line
                 .users
                 .iter()
-                .map(|user| user_of(&profile, user))
+                .map(|user| LineUser {
+                    fields: members.of_user(&mut program, line, user),
+                    ..user_of(&profile, user)
+                })
                 .collect(),
             functions: named(program.functions(), &line.functions),
             watched: [line.watched.times, line.watched.by_several],
         };
-        let hottest = hot.iter().take(MOST_LINES).map(&mut printed).collect();
-        let contended = hot.iter().filter(is_contended).take(MOST_LINES);
-        let contended = contended.map(&mut printed).collect();
+        let hottest = hottest().map(&mut printed).collect();
+        let contended = contended().map(&mut printed).collect();
         let functions = parts(&profile, about.seed, MOST_FUNCTIONS, |touch| touch.function);
         let functions = functions.into_iter().map(|(function, part)| Part {
             name: program.functions().name(function).to_owned(),
@@ -224,6 +250,7 @@ fn user_of(profile: &Profile, user: &User) -> LineUser {
         reads: user.reads,
         writes: user.writes,
         bytes: [first, behind],
+        fields: Vec::new(),
     }
 }
 

@@ -5,7 +5,9 @@
 #![forbid(unsafe_code)]
 
 pub mod cxx;
+pub mod data;
 pub mod debug_file;
+mod dwarf;
 pub mod elf;
 pub mod functions;
 pub mod kallsyms;

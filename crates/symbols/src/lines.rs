@@ -1,27 +1,15 @@
 //! Lines of the source, as compilers put them into a program's file (`-g`, DWARF).
 
-use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 
 use addr2line::Context;
-use gimli::{Dwarf, EndianArcSlice, LittleEndian, SectionId};
-use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
-use object::read::elf::ElfFile64;
-use object::read::{CompressedData, CompressionFormat};
-use object::{Endianness, Object, ObjectSection, ReadCache};
 
-/// Files that have more than this of it are left alone: it is read into memory.
-const MOST_BYTES: u64 = 256 << 20;
-
-/// A larger file is not looked into for it.
-const MOST_IN_FILE: u64 = 1 << 30;
+use crate::dwarf::{self, Reader};
 
 /// No compiler puts more functions into one another.
 const MOST_INLINED: usize = 64;
-
-type Reader = EndianArcSlice<LittleEndian>;
 
 /// Of one file. It is read when the first line is asked for, so when the observation is over.
 pub struct Lines {
@@ -87,56 +75,13 @@ impl Lines {
 }
 
 fn read(file: &File) -> Option<Context<Reader>> {
-    let cache = ReadCache::new(file);
-    let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
-    // In the file first: to ask how long a section is once inflated reads it.
-    let in_file = elf.sections().map(|section| section.size());
-    if in_file.fold(0, u64::saturating_add) > MOST_IN_FILE
-        || file.metadata().ok()?.len() > MOST_IN_FILE
-    {
-        return None;
-    }
-    let of_source = elf
-        .sections()
-        .filter(|section| section.name().is_ok_and(|name| name.starts_with(".debug_")))
-        .filter_map(|section| section.compressed_data().ok());
-    let bytes = of_source.map(|section| section.uncompressed_size);
-    if bytes.fold(0, u64::saturating_add) > MOST_BYTES {
-        return None;
-    }
-    context(|name| {
-        let section = elf.section_by_name(name);
-        let data = section.and_then(|section| section.compressed_data().ok());
-        Arc::from(&*data.and_then(inflated).unwrap_or_default())
-    })
-}
-
-/// A section's bytes, as distributions and linkers compress them. Other formats count as not there.
-fn inflated(section: CompressedData<'_>) -> Option<Cow<'_, [u8]>> {
-    match section.format {
-        CompressionFormat::None => Some(section.data.into()),
-        CompressionFormat::Zlib => {
-            let size = section.uncompressed_size as usize;
-            let bytes = decompress_to_vec_zlib_with_limit(section.data, size).ok()?;
-            (bytes.len() == size).then_some(bytes.into())
-        }
-        CompressionFormat::Zstandard => {
-            let size = section.uncompressed_size as usize;
-            let bytes = zstd::bulk::decompress(section.data, size).ok()?;
-            (bytes.len() == size).then_some(bytes.into())
-        }
-        _ => None,
-    }
-}
-
-fn context(section: impl Fn(&str) -> Arc<[u8]>) -> Option<Context<Reader>> {
-    let load = |id: SectionId| Ok::<_, gimli::Error>(Reader::new(section(id.name()), LittleEndian));
-    Context::from_dwarf(Dwarf::load(load).ok()?).ok()
+    Context::from_dwarf(dwarf::read(file)?).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::sync::Arc;
 
     use proptest::prelude::*;
 
@@ -149,34 +94,15 @@ mod tests {
         assert_eq!(Lines::of(file).find(0x1000), None);
     }
 
-    #[test]
-    fn a_compressed_section_is_inflated_and_no_further_than_it_says() {
-        // What zlib and zstd make of "debug", stored.
-        let zlib = b"\x78\x01\x01\x05\x00\xfa\xffdebug\x06\x04\x02\x08";
-        let zstd = b"\x28\xb5\x2f\xfd\x20\x05\x29\x00\x00debug";
-        for (format, data) in [
-            (CompressionFormat::Zlib, &zlib[..]),
-            (CompressionFormat::Zstandard, zstd),
-        ] {
-            let section = |uncompressed_size| CompressedData {
-                format,
-                data,
-                uncompressed_size,
-            };
-            assert_eq!(inflated(section(5)).as_deref(), Some(&b"debug"[..]));
-            assert_eq!((inflated(section(4)), inflated(section(6))), (None, None));
-        }
-    }
-
     proptest! {
         #[test]
         fn foreign_sections_never_panic(info: Vec<u8>, line: Vec<u8>, other: Vec<u8>, at: u64) {
-            let found = context(|name| match name {
+            let found = dwarf::of_sections(|name| match name {
                 ".debug_info" => Arc::from(&*info),
                 ".debug_line" => Arc::from(&*line),
                 _ => Arc::from(&*other),
             });
-            if let Some(context) = found
+            if let Some(Ok(context)) = found.map(Context::from_dwarf)
                 && at < u64::MAX
             {
                 let _ = context.find_location(at);

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use tailscope_locality::profile::groups::{Group, PhaseScope, SessionScope};
 use tailscope_locality::profile::hot::Sharing;
 use tailscope_locality::profile::interval::Share;
-use tailscope_locality::report::{HotLine, LineUser, Part, Report};
+use tailscope_locality::report::{HotLine, LineField, LineUser, Part, Report};
 use tailscope_locality::walk::{End, Unresolved};
 
 use crate::units::count;
@@ -14,6 +14,8 @@ use crate::units::count;
 const ROWS: usize = 10;
 /// Threads that are named of a line.
 const USERS: usize = 4;
+/// Members of variables and types that are named of a thread.
+const FIELDS: usize = 3;
 /// Columns of a name at least.
 const NAME: usize = 24;
 
@@ -274,12 +276,31 @@ fn user(user: &LineUser) -> String {
     let [first, behind] = user.bytes;
     let last = behind.saturating_sub(1);
     format!(
-        "{} ({}): {} loads, {} stores, bytes {first} to {last}",
+        "{} ({}): {} loads, {} stores, bytes {first} to {last}{}",
         user.name,
         user.tid,
         count(user.reads),
-        count(user.writes)
+        count(user.writes),
+        fields(&user.fields)
     )
+}
+
+/// `: stats.hits (long int), stats.misses (long int)`.
+fn fields(fields: &[LineField]) -> String {
+    let mut most: Vec<&LineField> = fields.iter().collect();
+    most.sort_by_key(|field| std::cmp::Reverse(field.accesses));
+    let named = most
+        .iter()
+        .take(FIELDS)
+        .map(|field| match field.name == field.kind {
+            true => field.name.clone(),
+            false => format!("{} ({})", field.name, field.kind),
+        });
+    let named: Vec<String> = named.collect();
+    match named.len() {
+        0 => String::new(),
+        _ => format!(": {}", named.join(", ")),
+    }
 }
 
 fn sharing(sharing: Sharing) -> &'static str {

@@ -1,6 +1,6 @@
 //! Hot lines, and lines that several threads write.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
@@ -54,6 +54,19 @@ impl User {
         let all = self.read_bytes | self.written_bytes;
         (all.trailing_zeros(), 64 - all.leading_zeros())
     }
+}
+
+/// Bytes of a line that a thread accesses at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// The first byte in the line.
+    pub offset: u8,
+    /// The number of bytes.
+    pub size: u8,
+    /// How often.
+    pub accesses: u64,
+    /// One of the instructions.
+    pub ip: u64,
 }
 
 /// A line.
@@ -177,6 +190,30 @@ fn sharing(users: &[User], watched: &Watched) -> Sharing {
         true => Sharing::False,
         false => Sharing::Unclear,
     }
+}
+
+/// What threads access of these lines, by line and thread, in the order of the bytes.
+#[must_use]
+pub fn pieces(profile: &Profile, lines: &HashSet<u32>) -> HashMap<(u32, Thread), Vec<Piece>> {
+    let mut pieces: HashMap<(u32, Thread), Vec<Piece>> = HashMap::new();
+    for touch in profile.touches.iter().filter(|t| lines.contains(&t.line)) {
+        let thread = profile.samples[touch.sample as usize].thread;
+        let of = pieces.entry((touch.line, thread)).or_default();
+        let place = of.binary_search_by_key(&(touch.offset, touch.size), |p| (p.offset, p.size));
+        match place {
+            Ok(known) => of[known].accesses += 1,
+            Err(new) => of.insert(
+                new,
+                Piece {
+                    offset: touch.offset,
+                    size: touch.size,
+                    accesses: 1,
+                    ip: touch.ip,
+                },
+            ),
+        }
+    }
+    pieces
 }
 
 fn add_intervals(profile: &Profile, lines: &mut [Hot], seed: u64) {

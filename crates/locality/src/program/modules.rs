@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use tailscope_process::maps::Mapping;
 use tailscope_process::rooted::FileKey;
+use tailscope_symbols::data::{Data, Pointer};
 use tailscope_symbols::debug_file::DebugFile;
 use tailscope_symbols::functions::{Functions, plain_name};
 use tailscope_symbols::nearest::nearest;
@@ -29,6 +30,7 @@ struct Module {
     first: Mapping,
     functions: Option<Functions>,
     variables: Option<Variables>,
+    data: Option<Data>,
 }
 
 #[derive(Debug, Default)]
@@ -81,6 +83,7 @@ impl Modules {
             first,
             functions: None,
             variables: None,
+            data: None,
         };
         self.modules.insert(mapping.file, module);
     }
@@ -111,6 +114,37 @@ impl Modules {
         modules
             .filter(|module| module.first.start <= address)
             .find_map(|module| module.variables().find(address))
+    }
+
+    /// The same as its file's source declares it, and the file.
+    pub(super) fn variable_in_source(&mut self, address: u64) -> Option<(FileKey, Pointer)> {
+        let modules = self.modules.iter_mut();
+        modules
+            .filter(|(_, module)| module.first.start <= address)
+            .find_map(|(file, module)| {
+                let own = address.checked_sub(module.variables().bias)?;
+                Some((*file, module.data().variable(own)?))
+            })
+    }
+
+    /// What a register points to at a code address, and the file whose source says so.
+    pub(super) fn pointer(
+        &mut self,
+        mapping: &Mapping,
+        ip: u64,
+        register: u16,
+    ) -> Option<(FileKey, Pointer)> {
+        let module = self.modules.get_mut(&mapping.file)?;
+        let own = module
+            .code
+            .address_of(ip - mapping.start + mapping.offset)?;
+        let found = module.data().pointer(own, register)?;
+        Some((mapping.file, found))
+    }
+
+    /// What a file's source says of data.
+    pub(super) fn data(&mut self, file: FileKey) -> Option<&Data> {
+        self.modules.get_mut(&file).map(Module::data)
     }
 
     /// As [`super::Program::look_up`].
@@ -161,6 +195,12 @@ impl Module {
             Some(file) => Functions::of(file, debug),
             None => Functions::default(),
         })
+    }
+
+    fn data(&mut self) -> &Data {
+        let files = [&self.file, &self.debug].into_iter().flatten();
+        let files = files.filter_map(|file| file.try_clone().ok());
+        self.data.get_or_insert_with(|| Data::of_files(files))
     }
 
     fn variables(&mut self) -> &Variables {

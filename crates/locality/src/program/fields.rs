@@ -1,0 +1,146 @@
+//! Which member of which type an access meets.
+//!
+//! A variable of a file has its address. On the heap the type follows from the instruction's address
+//! register: it holds a pointer of the source's, or instructions right before made it from one. Those
+//! are followed backward as long as it is certain that the thread executed them. (`perf annotate
+//! --data-type` and its kin do likewise.)
+
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
+use tailscope_process::rooted::FileKey;
+use tailscope_symbols::data::{Field, Pointer};
+
+use super::Program;
+use crate::walk;
+
+/// Instructions before an access that are looked at, for each register on the way.
+const MOST_BEFORE: usize = 24;
+/// Registers on the way to a pointer of the source's.
+const MOST_STEPS: usize = 6;
+
+/// DWARF's numbers of registers, by the processor's.
+const NUMBERS: [u16; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
+/// Registers that a called function keeps.
+const KEPT: [Register; 7] = [
+    Register::RBX,
+    Register::RBP,
+    Register::RSP,
+    Register::R12,
+    Register::R13,
+    Register::R14,
+    Register::R15,
+];
+
+/// A pointer, and the file whose types it is of.
+#[derive(Debug, Clone, Copy)]
+struct Typed {
+    file: FileKey,
+    at: Pointer,
+}
+
+impl Typed {
+    fn plus(self, bytes: i64) -> Self {
+        Self {
+            at: self.at.plus(bytes),
+            ..self
+        }
+    }
+}
+
+impl Program {
+    /// What an instruction accesses at an address; `None`: the files do not say.
+    pub fn field(&mut self, ip: u64, address: u64) -> Option<Field> {
+        let at = match self.variable(address) {
+            Some(at) => at,
+            None => {
+                let instruction = walk::Program::instruction(self, ip)?;
+                self.operand(&instruction, 0)?
+            }
+        };
+        self.modules.data(at.file)?.field(at.at)
+    }
+
+    fn variable(&mut self, address: u64) -> Option<Typed> {
+        let (file, at) = self.modules.variable_in_source(address)?;
+        Some(Typed { file, at })
+    }
+
+    /// Where the memory operand of an instruction is.
+    fn operand(&mut self, instruction: &Instruction, step: usize) -> Option<Typed> {
+        if matches!(instruction.memory_segment(), Register::FS | Register::GS) {
+            return None; // memory of the thread itself
+        }
+        if instruction.is_ip_rel_memory_operand() {
+            return self.variable(instruction.ip_rel_memory_address());
+        }
+        let base = instruction.memory_base();
+        let displacement = instruction.memory_displacement64();
+        if base == Register::None {
+            return self.variable(displacement);
+        }
+        let base = self.pointer(instruction.ip(), base, step)?;
+        Some(base.plus(displacement as i64))
+    }
+
+    /// What a register points to when the instruction at `ip` is executed.
+    fn pointer(&mut self, ip: u64, register: Register, step: usize) -> Option<Typed> {
+        if step >= MOST_STEPS || !register.is_gpr64() {
+            return None;
+        }
+        let number = NUMBERS[register.number()];
+        let mut at = ip;
+        for _ in 0..MOST_BEFORE {
+            if let Some(found) = self.held(at, number) {
+                return Some(found);
+            }
+            let before = self.previous(at)?;
+            let calls = before.flow_control() != FlowControl::Next;
+            if calls && !KEPT.contains(&register) {
+                return None;
+            }
+            if writes(&before, register) {
+                return self.made_by(&before, register, step + 1);
+            }
+            at = before.ip();
+        }
+        None
+    }
+
+    /// What the variable points to that a register holds.
+    fn held(&mut self, ip: u64, number: u16) -> Option<Typed> {
+        let mapping = self.mapping(ip)?.clone();
+        let (file, at) = self.modules.pointer(&mapping, ip, number)?;
+        Some(Typed { file, at })
+    }
+
+    /// What an instruction writes into a register points there.
+    fn made_by(&mut self, by: &Instruction, register: Register, step: usize) -> Option<Typed> {
+        let is_first = by.op0_kind() == OpKind::Register && by.op0_register() == register;
+        match (by.mnemonic(), by.op1_kind()) {
+            _ if !is_first => None,
+            (Mnemonic::Mov, OpKind::Register) => self.pointer(by.ip(), by.op1_register(), step),
+            (Mnemonic::Mov, OpKind::Memory) => {
+                let from = self.operand(by, step)?;
+                let at = self.modules.data(from.file)?.load(from.at)?;
+                Some(Typed { at, ..from })
+            }
+            (Mnemonic::Lea, OpKind::Memory) => self.operand(by, step),
+            (Mnemonic::Add, _) => {
+                let bytes = i64::try_from(by.try_immediate(1).ok()?).ok()?;
+                Some(self.pointer(by.ip(), register, step)?.plus(bytes))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn writes(instruction: &Instruction, register: Register) -> bool {
+    let mut factory = InstructionInfoFactory::new();
+    let information = factory.info(instruction);
+    let writes = |access| !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead);
+    information
+        .used_registers()
+        .iter()
+        .any(|used| used.register().full_register() == register && writes(used.access()))
+}

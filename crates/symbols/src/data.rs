@@ -1,0 +1,295 @@
+//! Which member of which variable or type has a byte of memory, as compilers describe it (`-g`, DWARF).
+//!
+//! Variables of a file have addresses. Memory of the heap has none: what is there follows from the
+//! pointer that an instruction uses, if that is a variable's value, or was loaded from a member.
+
+mod pointers;
+mod types;
+
+use std::fmt;
+use std::fs::File;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use gimli::{
+    AttributeValue, DebuggingInformationEntry, DwAt, Dwarf, Operation, Reader as _, Unit,
+    UnitOffset, constants as dw,
+};
+
+use crate::dwarf::{self, Reader};
+
+/// Variables of a file, at most.
+const MOST_VARIABLES: usize = 1 << 20;
+/// Entries that refer to each other, at most: what a file says may go round.
+const MOST_STEPS: usize = 32;
+
+type Entry = DebuggingInformationEntry<Reader>;
+
+/// An entry of the descriptions: of a type, as a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    unit: u32,
+    offset: UnitOffset<usize>,
+}
+
+/// Where something points to: so many bytes into a variable or a type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pointer {
+    of: Place,
+    bytes: i64,
+    /// The variable, where it is one with an address.
+    variable: Option<Place>,
+}
+
+impl Pointer {
+    /// So many bytes further on.
+    #[must_use]
+    pub fn plus(self, bytes: i64) -> Self {
+        Self {
+            bytes: self.bytes.wrapping_add(bytes),
+            ..self
+        }
+    }
+}
+
+/// What has a byte.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// `VARIABLE.MEMBER[3]`, or the same of a type: `TYPE.MEMBER`.
+    pub name: String,
+    /// Its type, as the compiler names it.
+    pub kind: String,
+}
+
+#[derive(Debug)]
+struct Variable {
+    addresses: Range<u64>,
+    kind: Place,
+    entry: Place,
+}
+
+/// The descriptions of one build. They are read when the first is asked for.
+pub struct Data {
+    files: Vec<File>,
+    read: OnceLock<Option<Described>>,
+}
+
+struct Described {
+    dwarf: Dwarf<Reader>,
+    units: Vec<Unit<Reader>>,
+    /// By address.
+    variables: Vec<Variable>,
+    /// Code, and the unit that has it, by address.
+    code: Vec<(Range<u64>, u32)>,
+}
+
+impl fmt::Debug for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Data")
+            .field("files", &self.files)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Data {
+    /// Of all files of a build that there are: its program, its separate debug file. The first one that
+    /// has descriptions counts.
+    #[must_use]
+    pub fn of_files(files: impl IntoIterator<Item = File>) -> Self {
+        Self {
+            files: files.into_iter().collect(),
+            read: OnceLock::new(),
+        }
+    }
+
+    fn described(&self) -> Option<&Described> {
+        let read = |file| dwarf::read(file).map(Described::of);
+        let of_files = || {
+            let mut all = self.files.iter().filter_map(read);
+            all.find(|described| !described.units.is_empty())
+        };
+        self.read.get_or_init(of_files).as_ref()
+    }
+
+    /// The variable at an address, in the file's own numbering.
+    pub fn variable(&self, address: u64) -> Option<Pointer> {
+        self.described()?.variable(address)
+    }
+
+    /// What a register (by DWARF's number) points to at an instruction, if it holds a variable then.
+    pub fn pointer(&self, instruction: u64, register: u16) -> Option<Pointer> {
+        self.described()?.pointer(instruction, register)
+    }
+
+    /// Where the pointer points to that is in the memory there.
+    pub fn load(&self, from: Pointer) -> Option<Pointer> {
+        self.described()?.load(from)
+    }
+
+    /// What is there.
+    pub fn field(&self, at: Pointer) -> Option<Field> {
+        self.described()?.field(at)
+    }
+}
+
+impl Described {
+    fn of(dwarf: Dwarf<Reader>) -> Self {
+        let mut described = Self {
+            units: Vec::new(),
+            variables: Vec::new(),
+            code: Vec::new(),
+            dwarf,
+        };
+        let mut headers = described.dwarf.units();
+        while let Ok(Some(header)) = headers.next() {
+            // Entries name units by their place in the list: what can't be read has one, too.
+            let Ok(unit) = described.dwarf.unit(header) else {
+                break;
+            };
+            described.units.push(unit);
+        }
+        for unit in 0..described.units.len() as u32 {
+            described.add_variables(unit);
+            described.add_code(unit);
+        }
+        described.variables.sort_by_key(|v| v.addresses.start);
+        described.code.sort_by_key(|(range, _)| range.start);
+        described
+    }
+
+    fn unit(&self, unit: u32) -> Option<&Unit<Reader>> {
+        self.units.get(unit as usize)
+    }
+
+    fn entry(&self, place: Place) -> Option<Entry> {
+        self.unit(place.unit)?.entry(place.offset).ok()
+    }
+
+    fn add_code(&mut self, unit: u32) {
+        let of = &self.units[unit as usize];
+        let Ok(mut ranges) = self.dwarf.unit_ranges(of) else {
+            return;
+        };
+        while let Ok(Some(range)) = ranges.next() {
+            self.code.push((range.begin..range.end, unit));
+        }
+    }
+
+    fn add_variables(&mut self, unit: u32) {
+        let mut found = Vec::new();
+        let mut entries = self.units[unit as usize].entries();
+        while let Ok(Some(entry)) = entries.next_dfs() {
+            if entry.tag() == dw::DW_TAG_variable
+                && let Some(address) = self.address_of(unit, entry)
+                && self.variables.len() + found.len() < MOST_VARIABLES
+            {
+                found.push((entry.offset(), address));
+            }
+        }
+        for (offset, address) in found {
+            let entry = Place { unit, offset };
+            let kind = self.reference(entry, dw::DW_AT_type);
+            let end = kind
+                .and_then(|kind| self.size(kind, 0))
+                .and_then(|size| address.checked_add(size));
+            if let (Some(kind), Some(end)) = (kind, end) {
+                let addresses = address..end;
+                self.variables.push(Variable {
+                    addresses,
+                    kind,
+                    entry,
+                });
+            }
+        }
+    }
+
+    /// Where a variable is that has one address. One of each thread has none.
+    fn address_of(&self, unit: u32, entry: &Entry) -> Option<u64> {
+        let of = self.unit(unit)?;
+        let AttributeValue::Exprloc(expression) = entry.attr_value(dw::DW_AT_location)? else {
+            return None;
+        };
+        let mut operations = expression.operations(of.encoding());
+        let address = match operations.next().ok()?? {
+            Operation::Address { address } => address,
+            Operation::AddressIndex { index } => self.dwarf.address(of, index).ok()?,
+            _ => return None,
+        };
+        // What the linker took out has the address 0.
+        (address > 0 && operations.next().ok()?.is_none()).then_some(address)
+    }
+
+    fn variable(&self, address: u64) -> Option<Pointer> {
+        let behind = self
+            .variables
+            .partition_point(|v| v.addresses.start <= address);
+        let variable = self.variables[..behind].last()?;
+        let is_there = variable.addresses.contains(&address);
+        is_there.then(|| Pointer {
+            of: variable.kind,
+            bytes: (address - variable.addresses.start) as i64,
+            variable: Some(variable.entry),
+        })
+    }
+
+    /// The entry that an attribute refers to, of this entry or of the one that it completes.
+    fn reference(&self, place: Place, attribute: DwAt) -> Option<Place> {
+        self.complete(place, |unit, entry| {
+            self.refers(unit, entry.attr_value(attribute)?)
+        })
+    }
+
+    fn refers(&self, unit: u32, value: AttributeValue<Reader>) -> Option<Place> {
+        match value {
+            AttributeValue::UnitRef(offset) => Some(Place { unit, offset }),
+            AttributeValue::DebugInfoRef(offset) => {
+                let start = |u: &Unit<Reader>| u.header.debug_info_offset().map_or(0, |o| o.0);
+                let behind = self.units.partition_point(|u| start(u) <= offset.0);
+                let unit = behind.checked_sub(1)?;
+                let offset = offset.to_unit_offset(&self.units[unit].header)?;
+                let unit = unit as u32;
+                Some(Place { unit, offset })
+            }
+            _ => None,
+        }
+    }
+
+    /// What an entry says, or the one that it completes: a declaration, or what was inlined.
+    fn complete<T>(&self, mut place: Place, says: impl Fn(u32, &Entry) -> Option<T>) -> Option<T> {
+        for _ in 0..MOST_STEPS {
+            let entry = self.entry(place)?;
+            if let Some(said) = says(place.unit, &entry) {
+                return Some(said);
+            }
+            let origin = entry
+                .attr_value(dw::DW_AT_specification)
+                .or_else(|| entry.attr_value(dw::DW_AT_abstract_origin))?;
+            place = self.refers(place.unit, origin)?;
+        }
+        None
+    }
+
+    fn name(&self, place: Place) -> Option<String> {
+        self.complete(place, |unit, entry| {
+            let value = entry.attr_value(dw::DW_AT_name)?;
+            let name = self.dwarf.attr_string(self.unit(unit)?, value).ok()?;
+            Some(name.to_string_lossy().ok()?.into_owned())
+        })
+    }
+
+    fn field(&self, at: Pointer) -> Option<Field> {
+        let mut name = match at.variable {
+            Some(variable) => self.name(variable)?,
+            None => self.type_name(at.of, 0),
+        };
+        let bytes = u64::try_from(at.bytes).ok()?;
+        // A pointer may point to the first of several.
+        let size = self.size(at.of, 0).filter(|size| *size > 0)?;
+        let kind = self.member(at.of, bytes % size, &mut name)?;
+        let kind = self.type_name(kind, 0);
+        Some(Field { name, kind })
+    }
+}
+
+#[cfg(test)]
+mod tests;
