@@ -237,26 +237,30 @@ impl Program {
     /// The instruction that the thread executed before it came to `ip`; `None` if there may be
     /// several.
     pub fn previous(&mut self, ip: u64) -> Option<Instruction> {
+        let before = self.outline_at(ip)?.before(ip)?;
+        let next = walk::Program::instruction(self, ip)?;
+        if walk::repeats(&next) {
+            return None; // it may have been under way
+        }
+        walk::Program::instruction(self, before)
+    }
+
+    /// The function that has the code at an address, of a file that is not written to.
+    fn outline_at(&mut self, ip: u64) -> Option<Rc<Outline>> {
         let mapping = self.mapping(ip).filter(|m| m.has_path() && !m.writable)?;
         let mapping = mapping.clone();
         let extent = self.modules.extent(&mapping, ip)?;
         if self.outlines.len() >= MOST_OUTLINES {
             self.outlines.clear();
         }
-        let outline = match self.outlines.get(&extent.start) {
+        match self.outlines.get(&extent.start) {
             Some(known) => known.clone(),
             None => {
                 let read = self.outline(&extent).map(Rc::new);
                 self.outlines.insert(extent.start, read.clone());
                 read
             }
-        };
-        let before = outline?.before(ip)?;
-        let next = walk::Program::instruction(self, ip)?;
-        if walk::repeats(&next) {
-            return None; // it may have been under way
         }
-        walk::Program::instruction(self, before)
     }
 
     fn outline(&self, extent: &Range<u64>) -> Option<Outline> {

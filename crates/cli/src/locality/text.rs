@@ -251,13 +251,13 @@ fn lines(text: &mut String, title: &str, lines: &[HotLine]) {
             share(&line.time),
             sharing(line.sharing)
         );
-        let users: Vec<String> = line.users.iter().take(USERS).map(user).collect();
-        let more = line.users.len().saturating_sub(USERS);
-        let more = match more {
-            0 => String::new(),
-            more => format!("; {more} more threads"),
-        };
-        let _ = writeln!(text, "      {}{more}", users.join("; "));
+        for one in line.users.iter().take(USERS) {
+            let _ = writeln!(text, "      {}", user(one));
+        }
+        if line.users.len() > USERS {
+            let more = line.users.len() - USERS;
+            let _ = writeln!(text, "      and {more} more threads (--json)");
+        }
         let _ = writeln!(text, "      in {}", line.functions.join(", "));
         if line.watched[0] > 0 {
             let _ = writeln!(

@@ -1,17 +1,16 @@
 //! Which member of which type an access meets.
 //!
 //! A variable of a file has its address. On the heap the type follows from the instruction's address
-//! register: it holds a pointer of the source's, or instructions right before made it from one. Those
-//! are followed backward as long as it is certain that the thread executed them. (`perf annotate
-//! --data-type` and its kin do likewise.)
+//! register: it holds a pointer of the source's, or an instruction made it from one. That is looked for
+//! backward as long as it is certain what the thread executed, then as the only one of the function
+//! that writes the register. (`perf annotate --data-type` does likewise.)
 
-use iced_x86::{
-    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
-};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use tailscope_process::rooted::FileKey;
 use tailscope_symbols::data::{Field, Pointer};
 
 use super::Program;
+use super::outline::written;
 use crate::walk;
 
 /// Instructions before an access that are looked at, for each register on the way.
@@ -21,17 +20,6 @@ const MOST_STEPS: usize = 6;
 
 /// DWARF's numbers of registers, by the processor's.
 const NUMBERS: [u16; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
-/// Registers that a called function keeps.
-const KEPT: [Register; 7] = [
-    Register::RBX,
-    Register::RBP,
-    Register::RSP,
-    Register::R12,
-    Register::R13,
-    Register::R14,
-    Register::R15,
-];
-
 /// A pointer, and the file whose types it is of.
 #[derive(Debug, Clone, Copy)]
 struct Typed {
@@ -55,6 +43,12 @@ impl Program {
             Some(at) => at,
             None => {
                 let instruction = walk::Program::instruction(self, ip)?;
+                let operands = 0..instruction.op_count();
+                let mut kinds = operands.map(|i| instruction.op_kind(i));
+                // Others access the stack, too, or memory that no operand describes.
+                if instruction.is_stack_instruction() || !kinds.any(|kind| kind == OpKind::Memory) {
+                    return None;
+                }
                 self.operand(&instruction, 0)?
             }
         };
@@ -94,17 +88,18 @@ impl Program {
             if let Some(found) = self.held(at, number) {
                 return Some(found);
             }
-            let before = self.previous(at)?;
-            let calls = before.flow_control() != FlowControl::Next;
-            if calls && !KEPT.contains(&register) {
-                return None;
-            }
-            if writes(&before, register) {
+            let Some(before) = self.previous(at) else {
+                break;
+            };
+            let mut factory = InstructionInfoFactory::new();
+            if written(&mut factory, &before).any(|written| written == register) {
                 return self.made_by(&before, register, step + 1);
             }
             at = before.ip();
         }
-        None
+        let writer = self.outline_at(at)?.only_writer(register)?;
+        let writer = walk::Program::instruction(self, writer)?;
+        self.made_by(&writer, register, step + 1)
     }
 
     /// What the variable points to that a register holds.
@@ -133,14 +128,4 @@ impl Program {
             _ => None,
         }
     }
-}
-
-fn writes(instruction: &Instruction, register: Register) -> bool {
-    let mut factory = InstructionInfoFactory::new();
-    let information = factory.info(instruction);
-    let writes = |access| !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead);
-    information
-        .used_registers()
-        .iter()
-        .any(|used| used.register().full_register() == register && writes(used.access()))
 }

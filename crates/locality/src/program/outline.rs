@@ -6,7 +6,22 @@
 
 use std::collections::HashSet;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    Register,
+};
+
+/// A function's first six arguments come in these.
+const ARGUMENTS: [Register; 6] = [
+    Register::RDI,
+    Register::RSI,
+    Register::RDX,
+    Register::RCX,
+    Register::R8,
+    Register::R9,
+];
+/// Registers that a called function may change beside those.
+const CHANGED: [Register; 3] = [Register::RAX, Register::R10, Register::R11];
 
 /// A function.
 #[derive(Debug)]
@@ -14,6 +29,25 @@ pub(super) struct Outline {
     /// The addresses of the instructions, and whether each leads only to the next one.
     starts: Vec<(u64, bool)>,
     targets: HashSet<u64>,
+    /// By register: the instruction that writes it.
+    writers: [Writer; 16],
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+enum Writer {
+    #[default]
+    None,
+    One(u64),
+    Several,
+}
+
+impl Writer {
+    fn add(&mut self, ip: u64) {
+        *self = match self {
+            Self::None => Self::One(ip),
+            Self::One(_) | Self::Several => Self::Several,
+        };
+    }
 }
 
 impl Outline {
@@ -23,7 +57,9 @@ impl Outline {
         let mut outline = Self {
             starts: Vec::new(),
             targets: HashSet::new(),
+            writers: [Writer::None; 16],
         };
+        let mut factory = InstructionInfoFactory::new();
         let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
         let mut instruction = Instruction::default();
         while decoder.can_decode() {
@@ -41,10 +77,44 @@ impl Outline {
                 }
                 _ => {}
             }
+            outline.add_writes(&mut factory, &instruction);
             let is_plain = flow == FlowControl::Next;
             outline.starts.push((instruction.ip(), is_plain));
         }
         Some(outline)
+    }
+
+    fn add_writes(&mut self, factory: &mut InstructionInfoFactory, instruction: &Instruction) {
+        let ip = instruction.ip();
+        if matches!(
+            instruction.flow_control(),
+            FlowControl::Call | FlowControl::IndirectCall
+        ) {
+            for register in ARGUMENTS.iter().chain(&CHANGED) {
+                self.writers[register.number()].add(ip);
+            }
+            return;
+        }
+        // At the end of a function these get back what its caller had.
+        if instruction.mnemonic() == Mnemonic::Pop {
+            return;
+        }
+        for register in written(factory, instruction) {
+            self.writers[register.number()].add(ip);
+        }
+    }
+
+    /// The instruction that wrote a register wherever the function uses it; `None`: there are several,
+    /// or the value may be the caller's.
+    pub(super) fn only_writer(&self, register: Register) -> Option<u64> {
+        let Writer::One(ip) = self.writers.get(register.number()).copied()? else {
+            return None;
+        };
+        let is_first = || {
+            let before = self.starts.iter().take_while(|(at, _)| *at < ip);
+            before.clone().all(|(_, is_plain)| *is_plain)
+        };
+        (!ARGUMENTS.contains(&register) || is_first()).then_some(ip)
     }
 
     /// The instruction that was executed before the one at `ip`, if that is certain.
@@ -56,6 +126,18 @@ impl Outline {
         let (before, leads_to_next) = self.starts[place.checked_sub(1)?];
         leads_to_next.then_some(before)
     }
+}
+
+/// The registers that an instruction writes, as those of 64 bits.
+pub(super) fn written(
+    factory: &mut InstructionInfoFactory,
+    instruction: &Instruction,
+) -> impl Iterator<Item = Register> {
+    let writes = |access| !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead);
+    let used = factory.info(instruction).used_registers().to_vec();
+    let used = used.into_iter().filter(move |used| writes(used.access()));
+    used.map(|used| used.register().full_register())
+        .filter(|register| register.is_gpr64())
 }
 
 #[cfg(test)]
@@ -79,6 +161,27 @@ mod tests {
         let computed = [0x90, 0xff, 0xe0]; // jmp rax
         assert!(Outline::of(&computed, 0).is_none());
         assert!(Outline::of(&[0x90, 0x06], 0).is_none(), "no instruction");
+    }
+
+    #[test]
+    fn the_only_writer_of_a_register_is_known() {
+        // 0: lea rdx,[rdi+8]; 4: mov eax,1; 9: lock add [rdx],1; d: sub eax,1; 10: jne 9;
+        // 12: mov rbx,rdi; 15: mov rcx,rdi; 18: pop rbx; 19: ret
+        let code = [
+            0x48, 0x8d, 0x57, 0x08, 0xb8, 1, 0, 0, 0, 0xf0, 0x83, 0x02, 0x01, 0x83, 0xe8, 0x01,
+            0x75, 0xf7, 0x48, 0x89, 0xfb, 0x48, 0x89, 0xf9, 0x5b, 0xc3,
+        ];
+        let outline = Outline::of(&code, 0x1000).expect("all of it is known");
+        let of = |register| outline.only_writer(register);
+        assert_eq!(of(Register::RDX), Some(0x1000));
+        assert_eq!(of(Register::RBX), Some(0x1012));
+        // Several, none, and one that a jump leads past.
+        for unknown in [Register::RAX, Register::RDI, Register::RCX] {
+            assert_eq!(of(unknown), None, "{unknown:?}");
+        }
+        let calls = [0x48, 0x8b, 0x07, 0xe8, 0, 0, 0, 0]; // mov rax,[rdi]; call
+        let outline = Outline::of(&calls, 0).expect("all of it is known");
+        assert_eq!(outline.only_writer(Register::RAX), None);
     }
 
     proptest! {

@@ -34,7 +34,8 @@ impl Described {
         found
     }
 
-    /// Looks into a scope. What an inner scope says comes later, and is kept.
+    /// Looks into a scope. Of several variables in the register, of which an inner one can be that of a
+    /// function that was inlined, the one that points to the largest type says most.
     fn look_into(
         &self,
         scope: EntriesTreeNode<'_, '_, Reader>,
@@ -47,7 +48,10 @@ impl Described {
             let entry = child.entry();
             match entry.tag() {
                 dw::DW_TAG_formal_parameter | dw::DW_TAG_variable => {
-                    *found = self.held(entry, wanted).or(*found);
+                    let size = |of: Pointer| self.size(of.of, 0).unwrap_or(0);
+                    let held = self.held(entry, wanted);
+                    let is_larger = |held: &Pointer| found.is_none_or(|f| size(*held) > size(f));
+                    *found = held.filter(is_larger).or(*found);
                 }
                 _ if depth < MOST_NESTED && self.has_code(entry, wanted) => {
                     self.look_into(child, wanted, depth + 1, found);

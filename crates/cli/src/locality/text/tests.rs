@@ -18,6 +18,12 @@ fn line(sharing: Sharing) -> HotLine {
         reads: 0,
         writes: 1234,
         bytes: [first, first + 8],
+        fields: vec![LineField {
+            name: format!("falsely_shared[{}]", first / 8),
+            kind: "long int".into(),
+            bytes: [first, first + 8],
+            accesses: 1234,
+        }],
     };
     HotLine {
         address: "0x5640".into(),
@@ -95,8 +101,10 @@ fn what_was_not_seen_comes_before_the_figures() {
 fn a_falsely_shared_line_names_threads_and_bytes() {
     let text = report(&made(), 100);
     assert!(text.contains("falsely_shared+0x0  25.0 % (±1.0)  FALSE SHARING"));
-    assert!(text.contains("worker-2 (2): 0 loads, 1,234 stores, bytes 8 to 15"));
-    assert!(text.contains("; 2 more threads"));
+    assert!(text.contains(
+        "worker-2 (2): 0 loads, 1,234 stores, bytes 8 to 15: falsely_shared[1] (long int)"
+    ));
+    assert!(text.contains("and 2 more threads"));
     assert!(text.contains("watched 3 times: several threads touched the word 0 times"));
 }
 
