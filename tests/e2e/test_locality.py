@@ -6,7 +6,7 @@ import ctypes
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,15 +25,39 @@ pytestmark = [
 LINES, TABLE = 256, 64
 #: Variables of the program, by their names in its file.
 COUNTER, FALSE = "shared_counter", "falsely_shared"
+#: Structures of tests/c/neighbours.c, and the members of its two threads.
+NEIGHBOURS = {
+    "orders": ("placed", "shipped"),
+    "queue": ("head", "tail"),
+    "stats": ("hits", "misses"),
+    "account": ("credit", "debit"),
+    "link": ("sent", "received"),
+    "stock": ("bought", "sold"),
+    "cache": ("fills", "evictions"),
+    "session": ("opened", "closed"),
+    "disk": ("reads", "writes"),
+    "pool": ("taken", "given"),
+}
+#: The others are on the heap.
+VARIABLES = ("orders", "queue", "stats", "account", "link")
 #: Loads and stores of a line of `private_lines`: three loads, one store.
 PRIVATE_UPDATES = 0.25
 
 
 @contextmanager
-def program(*options: object) -> Iterator[Started]:
+def sharebench(*options: object) -> Iterator[Started]:
     command = [installed.LAB / "sharebench", "--lines", LINES, "--table", TABLE, *options]
     with Started(command) as started:
         until(lambda: "padded" in started.out, "it says what it does")
+        started.works(1e8)
+        yield started
+
+
+@contextmanager
+def neighbours(program: Callable[..., Path], *options: object) -> Iterator[Started]:
+    """tests/c/neighbours.c, at work."""
+    with Started([program("neighbours.c"), *options]) as started:
+        until(lambda: "ready" in started.out, "it says so")
         started.works(1e8)
         yield started
 
@@ -53,7 +77,7 @@ def covers(share: dict[str, float], truth: float, slack: float) -> bool:
 
 
 def test_planted_sharing_is_found_by_line_and_bytes(folder: Path) -> None:
-    with program() as started:
+    with sharebench() as started:
         found = locality(folder, "-p", started.pid, "-d", "4s", "--rate", "1000")
     (counter,) = named(found["contended"], COUNTER)
     assert counter["sharing"] == "true"
@@ -75,14 +99,42 @@ def test_planted_sharing_is_found_by_line_and_bytes(folder: Path) -> None:
 
 
 def test_padded_words_are_not_reported_as_shared(folder: Path) -> None:
-    with program("--padded") as started:
+    with sharebench("--padded") as started:
         found = locality(folder, "-p", started.pid, "-d", "3s", "--rate", "1000")
     assert [line["what"] for line in found["contended"]] == [f"{COUNTER}+0x0"]
     assert all(line["sharing"] == "private" for line in named(found["hot"], FALSE))
 
 
+def test_falsely_shared_members_are_named_with_their_types(
+    folder: Path, program: Callable[..., Path]
+) -> None:
+    with neighbours(program) as started:
+        found = locality(folder, "-p", started.pid, "-d", "4s")
+    first = found["contended"][: len(NEIGHBOURS)]
+    assert {line["sharing"] for line in first} == {"false"}, first
+    seen = [
+        (user["name"], field["name"], field["type"], *field["bytes"])
+        for line in first
+        for user in sorted(line["users"], key=lambda user: user["name"])
+        for field in user["fields"]
+    ]
+    planted = []
+    for name, (left, right) in NEIGHBOURS.items():
+        of = f"the_{name}" if name in VARIABLES else f"struct {name}"
+        planted += [("left", f"{of}.{left}", "long int", 0, 8)]
+        planted += [("right", f"{of}.{right}", "int", 8, 12)]
+    pairs = [list(zip(all_[::2], all_[1::2], strict=True)) for all_ in (seen, planted)]
+    assert sorted(pairs[0]) == sorted(pairs[1])
+
+
+def test_padded_members_are_not_reported(folder: Path, program: Callable[..., Path]) -> None:
+    with neighbours(program, "padded") as started:
+        found = locality(folder, "-p", started.pid, "-d", "3s")
+    assert not found["contended"], found["contended"]
+
+
 def test_groups_and_update_ratios_are_those_of_the_program(folder: Path) -> None:
-    with program() as started:
+    with sharebench() as started:
         options = ("--phase", "walk_private", "-d", "5s", "--rate", "2000")
         found = locality(folder, "-p", started.pid, *options)
     groups = {(group["phase"], group["session"]): group for group in found["groups"]}
@@ -103,7 +155,7 @@ def test_groups_and_update_ratios_are_those_of_the_program(folder: Path) -> None
 
 
 def test_the_text_names_lines_and_says_what_was_not_seen(folder: Path) -> None:
-    with program() as started:
+    with sharebench() as started:
         command = [installed.tailscope(), "locality", "-q", "-p", started.pid, "-d", "2s"]
         with Started(command, cwd=folder) as sampling:
             out = " ".join(sampling.wait().clean().out.split())
@@ -113,7 +165,7 @@ def test_the_text_names_lines_and_says_what_was_not_seen(folder: Path) -> None:
 
 
 def test_the_program_is_as_before_after_the_sampler_was_killed(folder: Path) -> None:
-    with program() as started:
+    with sharebench() as started:
         command = [installed.tailscope(), "locality", "-q", "-p", started.pid, "-d", "60s"]
         with Started(command, cwd=folder) as sampling:
             until(lambda: sampling.hears(signal.SIGINT), "it handles signals")
@@ -127,7 +179,7 @@ def test_the_program_is_as_before_after_the_sampler_was_killed(folder: Path) -> 
 
 
 def test_watchpoints_that_a_debugger_has_are_left_to_it(folder: Path) -> None:
-    with program() as started, taken_watchpoints(started.pid) as taken:
+    with sharebench() as started, taken_watchpoints(started.pid) as taken:
         assert taken == 4
         found = locality(folder, "-p", started.pid, "-d", "1s")
         assert "debug registers" in found["watch"]["stopped"]
@@ -135,7 +187,7 @@ def test_watchpoints_that_a_debugger_has_are_left_to_it(folder: Path) -> None:
 
 
 def test_a_function_that_is_not_there_is_named_with_those_like_it(folder: Path) -> None:
-    with program() as started:
+    with sharebench() as started:
         command = [installed.tailscope(), "locality", "-p", started.pid, "--phase", "walk_privat"]
         with Started(command, cwd=folder) as sampling:
             ended = sampling.wait()
@@ -143,7 +195,7 @@ def test_a_function_that_is_not_there_is_named_with_those_like_it(folder: Path) 
 
 
 def test_a_function_that_is_never_called_ends_with_1(folder: Path) -> None:
-    with program() as started:
+    with sharebench() as started:
         command = [installed.tailscope(), "locality", "-p", started.pid, "-d", "500ms"]
         with Started([*command, "--phase", "on_interrupt"], cwd=folder) as sampling:
             ended = sampling.wait()
@@ -159,7 +211,7 @@ def test_a_process_that_sleeps_has_no_sample_and_ends_with_1(folder: Path) -> No
 
 
 def test_a_process_that_ends_is_reported_with_what_was_sampled(folder: Path) -> None:
-    with program() as started:
+    with sharebench() as started:
         command = [installed.tailscope(), "locality", "--json", "-p", started.pid, "-d", "60s"]
         with Started(command, cwd=folder) as sampling:
             until(lambda: sampling.hears(signal.SIGINT), "it handles signals")
