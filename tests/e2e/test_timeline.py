@@ -83,6 +83,7 @@ def check_blamed(window: Path, told: dict[str, Any]) -> None:
     assert met is None or met["tailscope_lab::hog::burn"] > max(0, met.total() / 2 - met["[vdso]"])
 
 
+@pytest.mark.measures
 def test_a_neighbour_on_memcacheds_cpu_leads_the_stories_and_perfetto_can_draw_it(
     timeline: Begin, nothing_left: None
 ) -> None:

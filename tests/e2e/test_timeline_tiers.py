@@ -14,6 +14,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.measures
 @pytest.mark.parametrize("tier", ["scheduler", "requests"])
 def test_fewer_events_tell_who_had_the_cpu(timeline: Begin, tier: str) -> None:
     with with_a_neighbour() as server:
