@@ -63,6 +63,8 @@ pub struct Piece {
     pub offset: u8,
     /// The number of bytes.
     pub size: u8,
+    /// See [`Touch::before`](super::Touch::before).
+    pub before: u8,
     /// How often.
     pub accesses: u64,
     /// One of the instructions.
@@ -207,6 +209,7 @@ pub fn pieces(profile: &Profile, lines: &HashSet<u32>) -> HashMap<(u32, Thread),
                 Piece {
                     offset: touch.offset,
                     size: touch.size,
+                    before: touch.before,
                     accesses: 1,
                     ip: touch.ip,
                 },

@@ -37,10 +37,11 @@ impl Typed {
 }
 
 impl Program {
-    /// What an instruction accesses at an address; `None`: the files do not say.
-    pub fn field(&mut self, ip: u64, address: u64) -> Option<Field> {
-        let at = match self.variable(address) {
-            Some(at) => at,
+    /// What an instruction accesses at an address, which lies `before` bytes behind the first one that
+    /// it accesses; `None`: the files do not say.
+    pub fn field(&mut self, ip: u64, address: u64, before: u8) -> Option<Field> {
+        let (at, is_any) = match self.variable(address) {
+            Some(at) => (at, false),
             None => {
                 let instruction = walk::Program::instruction(self, ip)?;
                 let operands = 0..instruction.op_count();
@@ -49,10 +50,18 @@ impl Program {
                 if instruction.is_stack_instruction() || !kinds.any(|kind| kind == OpKind::Memory) {
                     return None;
                 }
-                self.operand(&instruction, 0)?
+                let at = self.operand(&instruction, 0)?;
+                let is_any = instruction.memory_index() != Register::None;
+                (at.plus(before.into()), is_any)
             }
         };
-        self.modules.data(at.file)?.field(at.at)
+        let mut field = self.modules.data(at.file)?.field(at.at)?;
+        if is_any {
+            // The index may lead from what the pointer points to into any member, but from an element of
+            // an array to another one.
+            field.name = any_element(&field.name)?;
+        }
+        Some(field)
     }
 
     fn variable(&mut self, address: u64) -> Option<Typed> {
@@ -120,6 +129,8 @@ impl Program {
                 let at = self.modules.data(from.file)?.load(from.at)?;
                 Some(Typed { at, ..from })
             }
+            // Which element it is depends on another register.
+            (Mnemonic::Lea, OpKind::Memory) if by.memory_index() != Register::None => None,
             (Mnemonic::Lea, OpKind::Memory) => self.operand(by, step),
             (Mnemonic::Add, _) => {
                 let bytes = i64::try_from(by.try_immediate(1).ok()?).ok()?;
@@ -127,5 +138,30 @@ impl Program {
             }
             _ => None,
         }
+    }
+}
+
+/// The name with `[]` in place of each `[3]`; `None`: it is of no element.
+fn any_element(name: &str) -> Option<String> {
+    let mut parts = name.split('[');
+    let mut any = parts.next()?.to_owned();
+    for part in parts {
+        let (_, rest) = part.split_once(']')?;
+        any += "[]";
+        any += rest;
+    }
+    (any.len() < name.len()).then_some(any)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn an_index_that_is_not_known_is_left_out() {
+        let of = |name| super::any_element(name);
+        assert_eq!(
+            of("table[1][2].parts[0].tag").as_deref(),
+            Some("table[][].parts[].tag")
+        );
+        assert_eq!(of("struct outer.first"), None);
     }
 }

@@ -40,7 +40,7 @@ impl Members {
                 break;
             }
             let address = line.address + u64::from(piece.offset);
-            let Some(found) = program.field(piece.ip, address) else {
+            let Some(found) = program.field(piece.ip, address, piece.before) else {
                 continue;
             };
             let (first, behind) = (piece.offset, piece.offset + piece.size);
