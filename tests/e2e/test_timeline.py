@@ -146,8 +146,7 @@ def test_memory_that_is_touched_first_is_a_story_of_page_faults(timeline: Begin)
 
         until(enough, "forty requests were slow by themselves", 80)
         recorder.stop().clean()
-    # A virtual CPU that stands still makes requests of a millisecond; to touch the memory takes
-    # several.
+    # A virtual CPU that stands still costs a millisecond; to touch the memory takes several.
     found = sorted(struck.values(), key=lambda story: -story["latency_ns"])[:20]
     firsts = leading({"stories": found})
     assert firsts["page_fault", "page faults"] >= 0.9 * len(found), firsts

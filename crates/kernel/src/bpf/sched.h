@@ -123,8 +123,8 @@ static __always_inline void come_back(struct thread *t, struct ts_meter *m, __u6
  * tracing, and then the switch from such a thread to ours is missing. Its pending time is then
  * what it did not run, by the scheduler's own count.
  */
-static __noinline void settle_unseen(struct task_struct *task, struct thread *t,
-					  struct ts_meter *m, __u64 now)
+static __noinline void settle_unseen(struct task_struct *task, struct thread *t, struct ts_meter *m,
+				     __u64 now)
 {
 	__u64 ran = on_cpu_ns(task);
 	__u64 away = now - m->since_ns;
