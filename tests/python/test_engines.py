@@ -165,6 +165,7 @@ def test_an_engine_explains_as_duckdb_does(
     same(*found)
 
 
+@pytest.mark.more
 def test_an_engine_draws_the_same_rows_and_cuts_the_same_segments(
     engine: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +216,7 @@ def test_an_engine_replays_the_same_pieces(
         assert np.array_equal(found.rows.values[name], values)
 
 
+@pytest.mark.more
 def test_an_engine_finds_what_strikes_leave_cold_as_duckdb_does(engine: str, make: Make) -> None:
     rng = np.random.default_rng(12)
     struck = np.arange(4_000) % 50 < 4
