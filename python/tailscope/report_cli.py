@@ -26,6 +26,8 @@ examples:
                                                the third in that list
   tailscope borrow --for PID --json -- ./batch > lent.json
   tailscope report lent.json                   writes lent.html
+  tailscope locality -p PID --json > lines.json
+  tailscope report lines.json                  writes lines.html
   tailscope explain LEDGER --json > tail.json
   tailscope report tail.json                   writes tail.html
   ssh HOST tailscope observe … --json | tailscope report - -o seen.html
@@ -49,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     found = Parser(
         prog="tailscope report",
         description="Draw the page of a report: HTML with pictures, from the JSON of explain, "
-        "observe, timeline story, borrow, chase or cost.",
+        "observe, timeline story, borrow, locality, chase or cost.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

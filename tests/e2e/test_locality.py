@@ -125,6 +125,12 @@ def test_falsely_shared_members_are_named_with_their_types(
         planted += [("right", f"{of}.{right}", "int", 8, 12)]
     pairs = [list(zip(all_[::2], all_[1::2], strict=True)) for all_ in (seen, planted)]
     assert sorted(pairs[0]) == sorted(pairs[1])
+    (folder / "found.json").write_text(json.dumps(found))
+    command = [installed.tailscope(), "report", "-q", "found.json"]
+    with Started(command, cwd=folder) as drawing:
+        drawing.wait().clean()
+    page = (folder / "found.html").read_text()
+    assert "10 lines are falsely shared" in page and "struct session.closed (int)" in page
 
 
 def test_padded_members_are_not_reported(folder: Path, program: Callable[..., Path]) -> None:

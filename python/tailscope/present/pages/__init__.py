@@ -6,6 +6,7 @@
     timeline          what the page of a slow request says
     borrow            what the page of lent idle time says
     chase, cost       what the pages of the two benchmarks say
+    locality          what the page of shared lines of memory says
     explain…          what the page of an explanation says, and how its JSON is read
     templates         how they say it, in HTML (Jinja2)
 
@@ -76,7 +77,7 @@ def unknown(report: Mapping[str, Any]) -> str:
         return "an older tailscope wrote this JSON: write it again with this version"
     return (
         "this JSON has no page: write it with the option --json of tailscope explain, observe, "
-        "timeline story, borrow, chase or cost"
+        "timeline story, borrow, locality, chase or cost"
     )
 
 
@@ -111,6 +112,12 @@ def chase(report: Mapping[str, Any], _number: int) -> str:
     return rendered("chase", context(report))
 
 
+def locality(report: Mapping[str, Any], _number: int) -> str:
+    from tailscope.present.pages.locality import context
+
+    return rendered("locality", context(report))
+
+
 def calibration(report: Mapping[str, Any], _number: int) -> str:
     from tailscope.present.pages.cost import calibration as context
 
@@ -131,6 +138,7 @@ PAGES: dict[str, Callable[[Mapping[str, Any], int], str]] = {
     "cost-calibration": calibration,
     "cost-predict": cost,
     "cost-verify": cost,
+    "locality": locality,
     "observe": observe,
     "timeline": timeline,
 }
