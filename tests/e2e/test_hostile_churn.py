@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from rig import installed
 from rig.agent import LOOPBENCH, Agent
 from rig.hostile import Attack, descriptors, interpreter, resident_mib
@@ -114,6 +115,7 @@ def with_number(pid: int, run: Run, *command: object) -> Started:
     raise AssertionError(f"others took the number {pid} each time")
 
 
+@pytest.mark.measures
 def test_a_process_with_the_number_of_one_whose_end_was_not_heard_is_not_recorded(
     agent: Callable[..., Agent], run: Run, attack: Attack, folder: Path
 ) -> None:

@@ -47,7 +47,7 @@ def found(*contended: dict[str, Any]) -> dict[str, Any]:
         "functions": [part],
         "threads": [part | {"tid": 1}],
         "hot": [line("private", user(1, 0) | {"fields": []})],
-        "contended": list(contended),
+        **{"contended": list(contended), "members_complete": True},
     }
 
 
@@ -97,11 +97,13 @@ def test_what_was_not_seen_is_said() -> None:
     report = found()
     report["counts"] |= {"in_kernel": 870, "resolved": 13, "lost": 5, "threads_left_out": 2}
     report["lines"]["coverage"] = 0.5
+    report["members_complete"] = False
     report["watch"]["stopped"] = "a debugger has the debug registers"
     doubts = " ".join(context(report)["careful"])
     for words in (
         *("87.0 % of the samples were in the kernel", "only 10.0 % of the samples in user space"),
         *("probability 50.0 %", "5 samples or accesses", "2 threads were not", "a debugger has"),
+        "some are not named",
     ):
         assert words in doubts
 

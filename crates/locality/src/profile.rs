@@ -45,7 +45,7 @@ pub struct Touch {
     /// The number of bytes in the line.
     pub size: u8,
     /// The number of the access's bytes before those: it began in the line before.
-    pub before: u8,
+    pub before: u16,
     /// What it does.
     pub kind: Kind,
     /// It belongs to the phase.
@@ -176,7 +176,7 @@ impl Profile {
                 function,
                 offset: (from % LINE) as u8,
                 size: (to - from + 1) as u8,
-                before: u8::try_from(from - access.address).unwrap_or(u8::MAX),
+                before: u16::try_from(from - access.address).unwrap_or(u16::MAX),
                 kind: access.kind,
                 in_phase,
                 is_before,

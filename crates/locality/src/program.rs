@@ -249,25 +249,29 @@ impl Program {
     fn outline_at(&mut self, ip: u64) -> Option<Rc<Outline>> {
         let mapping = self.mapping(ip).filter(|m| m.has_path() && !m.writable)?;
         let mapping = mapping.clone();
-        let extent = self.modules.extent(&mapping, ip)?;
+        let body = self.modules.body(&mapping, ip)?;
+        let start = body.first()?.start;
         if self.outlines.len() >= MOST_OUTLINES {
             self.outlines.clear();
         }
-        match self.outlines.get(&extent.start) {
+        match self.outlines.get(&start) {
             Some(known) => known.clone(),
             None => {
-                let read = self.outline(&extent).map(Rc::new);
-                self.outlines.insert(extent.start, read.clone());
+                let read = self.outline(&body).map(Rc::new);
+                self.outlines.insert(start, read.clone());
                 read
             }
         }
     }
 
-    fn outline(&self, extent: &Range<u64>) -> Option<Outline> {
-        let length = usize::try_from(extent.end.checked_sub(extent.start)?).ok()?;
-        let mut code = vec![0; (length <= LONGEST_FUNCTION).then_some(length)?];
-        self.memory.read_exact_at(&mut code, extent.start).ok()?;
-        Outline::of(&code, extent.start)
+    fn outline(&self, body: &[Range<u64>]) -> Option<Outline> {
+        let read = |part: &Range<u64>| {
+            let length = usize::try_from(part.end.checked_sub(part.start)?).ok()?;
+            let mut code = vec![0; (length <= LONGEST_FUNCTION).then_some(length)?];
+            self.memory.read_exact_at(&mut code, part.start).ok()?;
+            Some((part.start, code))
+        };
+        Outline::of(&body.iter().map(read).collect::<Option<Vec<_>>>()?)
     }
 
     fn bytes(&self, address: u64) -> Option<([u8; LONGEST], usize)> {

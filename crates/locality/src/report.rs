@@ -56,6 +56,8 @@ pub struct Report {
     pub hot: Vec<HotLine>,
     /// The hottest lines that several threads use and at least one writes.
     pub contended: Vec<HotLine>,
+    /// `false`: to find members took too long, so that some are not named.
+    pub members_complete: bool,
 }
 
 /// How far apart two CPUs were.
@@ -194,8 +196,9 @@ impl Report {
             functions: named(program.functions(), &line.functions),
             watched: [line.watched.times, line.watched.by_several],
         };
-        let hottest = hottest().map(&mut printed).collect();
+        // For these members are looked for first.
         let contended = contended().map(&mut printed).collect();
+        let hottest = hottest().map(&mut printed).collect();
         let functions = parts(&profile, about.seed, MOST_FUNCTIONS, |touch| touch.function);
         let functions = functions.into_iter().map(|(function, part)| Part {
             name: program.functions().name(function).to_owned(),
@@ -227,6 +230,7 @@ impl Report {
             demands,
             hot: hottest,
             contended,
+            members_complete: members.complete,
         }
     }
 }

@@ -6,20 +6,28 @@
 mod pointers;
 mod types;
 
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::fs::File;
 use std::ops::Range;
-use std::sync::OnceLock;
 
 use gimli::{
-    AttributeValue, DebuggingInformationEntry, DwAt, Dwarf, Operation, Reader as _, Unit,
-    UnitOffset, constants as dw,
+    AbbreviationsCacheStrategy, AttributeValue, DebuggingInformationEntry, DwAt, Dwarf, Operation,
+    Reader as _, Unit, UnitOffset, constants as dw,
 };
 
 use crate::dwarf::{self, Reader};
 
-/// Variables of a file, at most.
+/// Variables of a file, functions, and units of it, at most.
 const MOST_VARIABLES: usize = 1 << 20;
+const MOST_FUNCTIONS: usize = 1 << 20;
+const MOST_UNITS: usize = 1 << 16;
+/// Bytes of a name, at most.
+const LONGEST_NAME: usize = 256;
+/// Entries that are looked at to answer a question: a file may be made to take forever.
+const MOST_ENTRIES: u32 = 1 << 18;
+/// The same to find how large a variable is, of which there are many.
+const MOST_ENTRIES_OF_VARIABLE: u32 = 1 << 8;
 /// Entries that refer to each other, at most: what a file says may go round.
 const MOST_STEPS: usize = 32;
 
@@ -55,8 +63,10 @@ impl Pointer {
 /// What has a byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// `VARIABLE.MEMBER[3]`, or the same of a type: `TYPE.MEMBER`.
-    pub name: String,
+    /// The variable, or the type that a pointer points to.
+    pub of: String,
+    /// The way from there: `.member[3]`, or nothing.
+    pub way: String,
     /// Its type, as the compiler names it.
     pub kind: String,
 }
@@ -71,7 +81,9 @@ struct Variable {
 /// The descriptions of one build. They are read when the first is asked for.
 pub struct Data {
     files: Vec<File>,
-    read: OnceLock<Option<Described>>,
+    /// Bytes of descriptions that may be read.
+    most: u64,
+    read: OnceCell<Option<Described>>,
 }
 
 struct Described {
@@ -79,8 +91,10 @@ struct Described {
     units: Vec<Unit<Reader>>,
     /// By address.
     variables: Vec<Variable>,
-    /// Code, and the unit that has it, by address.
-    code: Vec<(Range<u64>, u32)>,
+    /// Functions by the addresses of their code.
+    functions: Vec<(Range<u64>, Place)>,
+    /// Entries that may still be looked at.
+    left: Cell<u32>,
 }
 
 impl fmt::Debug for Data {
@@ -93,22 +107,37 @@ impl fmt::Debug for Data {
 
 impl Data {
     /// Of all files of a build that there are: its program, its separate debug file. The first one that
-    /// has descriptions counts.
+    /// has descriptions counts, and has so many bytes of them at most.
     #[must_use]
-    pub fn of_files(files: impl IntoIterator<Item = File>) -> Self {
+    pub fn of_files(files: impl IntoIterator<Item = File>, most: u64) -> Self {
         Self {
             files: files.into_iter().collect(),
-            read: OnceLock::new(),
+            most,
+            read: OnceCell::new(),
         }
     }
 
     fn described(&self) -> Option<&Described> {
-        let read = |file| dwarf::read(file).map(Described::of);
+        let read = |file| dwarf::read(file, self.most).map(Described::of);
         let of_files = || {
             let mut all = self.files.iter().filter_map(read);
             all.find(|described| !described.units.is_empty())
         };
-        self.read.get_or_init(of_files).as_ref()
+        let described = self.read.get_or_init(of_files).as_ref()?;
+        described.left.set(MOST_ENTRIES);
+        Some(described)
+    }
+
+    /// Reads the descriptions now.
+    pub fn read(&self) {
+        self.described();
+    }
+
+    /// Bytes of descriptions that have been read.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let read = self.read.get().and_then(Option::as_ref);
+        read.map_or(0, |described| dwarf::bytes(&described.dwarf))
     }
 
     /// The variable at an address, in the file's own numbering.
@@ -119,6 +148,12 @@ impl Data {
     /// What a register (by DWARF's number) points to at an instruction, if it holds a variable then.
     pub fn pointer(&self, instruction: u64, register: u16) -> Option<Pointer> {
         self.described()?.pointer(instruction, register)
+    }
+
+    /// Whether the code at an address came from a language whose functions call each other as C's do.
+    pub fn calls_as_c(&self, instruction: u64) -> bool {
+        let described = self.described();
+        described.is_some_and(|described| described.calls_as_c(instruction))
     }
 
     /// Where the pointer points to that is in the memory there.
@@ -133,27 +168,27 @@ impl Data {
 }
 
 impl Described {
-    fn of(dwarf: Dwarf<Reader>) -> Self {
+    fn of(mut dwarf: Dwarf<Reader>) -> Self {
+        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
         let mut described = Self {
             units: Vec::new(),
             variables: Vec::new(),
-            code: Vec::new(),
+            functions: Vec::new(),
+            left: Cell::new(0),
             dwarf,
         };
         let mut headers = described.dwarf.units();
-        while let Ok(Some(header)) = headers.next() {
-            // Entries name units by their place in the list: what can't be read has one, too.
-            let Ok(unit) = described.dwarf.unit(header) else {
-                break;
-            };
+        while let Ok(Some(header)) = headers.next()
+            && described.units.len() < MOST_UNITS
+            && let Ok(unit) = described.dwarf.unit(header)
+        {
             described.units.push(unit);
         }
         for unit in 0..described.units.len() as u32 {
-            described.add_variables(unit);
-            described.add_code(unit);
+            described.read_unit(unit);
         }
         described.variables.sort_by_key(|v| v.addresses.start);
-        described.code.sort_by_key(|(range, _)| range.start);
+        described.functions.sort_by_key(|(range, _)| range.start);
         described
     }
 
@@ -161,33 +196,47 @@ impl Described {
         self.units.get(unit as usize)
     }
 
+    /// `false`: enough entries were looked at.
+    fn may_look(&self) -> bool {
+        let left = self.left.get().checked_sub(1);
+        self.left.set(left.unwrap_or(0));
+        left.is_some()
+    }
+
     fn entry(&self, place: Place) -> Option<Entry> {
+        if !self.may_look() {
+            return None;
+        }
         self.unit(place.unit)?.entry(place.offset).ok()
     }
 
-    fn add_code(&mut self, unit: u32) {
+    fn read_unit(&mut self, unit: u32) {
+        let mut variables = Vec::new();
+        let mut functions = Vec::new();
         let of = &self.units[unit as usize];
-        let Ok(mut ranges) = self.dwarf.unit_ranges(of) else {
-            return;
-        };
-        while let Ok(Some(range)) = ranges.next() {
-            self.code.push((range.begin..range.end, unit));
-        }
-    }
-
-    fn add_variables(&mut self, unit: u32) {
-        let mut found = Vec::new();
-        let mut entries = self.units[unit as usize].entries();
+        let mut entries = of.entries();
         while let Ok(Some(entry)) = entries.next_dfs() {
+            let offset = entry.offset();
+            let place = Place { unit, offset };
             if entry.tag() == dw::DW_TAG_variable
+                && self.variables.len() + variables.len() < MOST_VARIABLES
                 && let Some(address) = self.address_of(unit, entry)
-                && self.variables.len() + found.len() < MOST_VARIABLES
             {
-                found.push((entry.offset(), address));
+                variables.push((place, address));
+            }
+            if entry.tag() == dw::DW_TAG_subprogram
+                && let Ok(mut ranges) = self.dwarf.die_ranges(of, entry)
+            {
+                while self.functions.len() + functions.len() < MOST_FUNCTIONS
+                    && let Ok(Some(range)) = ranges.next()
+                {
+                    functions.push((range.begin..range.end, place));
+                }
             }
         }
-        for (offset, address) in found {
-            let entry = Place { unit, offset };
+        self.functions.extend(functions);
+        for (entry, address) in variables {
+            self.left.set(MOST_ENTRIES_OF_VARIABLE);
             let kind = self.reference(entry, dw::DW_AT_type);
             let end = kind
                 .and_then(|kind| self.size(kind, 0))
@@ -272,22 +321,30 @@ impl Described {
     fn name(&self, place: Place) -> Option<String> {
         self.complete(place, |unit, entry| {
             let value = entry.attr_value(dw::DW_AT_name)?;
-            let name = self.dwarf.attr_string(self.unit(unit)?, value).ok()?;
+            let mut name = self.dwarf.attr_string(self.unit(unit)?, value).ok()?;
+            if name.len() > LONGEST_NAME {
+                name.truncate(LONGEST_NAME).ok()?;
+            }
             Some(name.to_string_lossy().ok()?.into_owned())
         })
     }
 
     fn field(&self, at: Pointer) -> Option<Field> {
-        let mut name = match at.variable {
+        let of = match at.variable {
             Some(variable) => self.name(variable)?,
             None => self.type_name(at.of, 0),
         };
-        let bytes = u64::try_from(at.bytes).ok()?;
-        // A pointer may point to the first of several.
-        let size = self.size(at.of, 0).filter(|size| *size > 0)?;
-        let kind = self.member(at.of, bytes % size, &mut name)?;
+        let mut way = String::new();
+        let kind = self.member(at.of, self.within(at)?, &mut way)?;
         let kind = self.type_name(kind, 0);
-        Some(Field { name, kind })
+        Some(Field { of, way, kind })
+    }
+
+    /// The byte of the type that is there. `None`: it lies beyond. Then the pointer's type is not that of
+    /// the memory: the object is of a type that begins with this one, or has more elements.
+    fn within(&self, at: Pointer) -> Option<u64> {
+        let byte = u64::try_from(at.bytes).ok()?;
+        (byte < self.size(at.of, 0)?).then_some(byte)
     }
 }
 

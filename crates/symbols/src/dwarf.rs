@@ -4,22 +4,22 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::sync::Arc;
 
-use gimli::{Dwarf, EndianArcSlice, LittleEndian, SectionId};
+use gimli::{Dwarf, EndianArcSlice, LittleEndian, Reader as _, Section, SectionId};
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use object::read::elf::ElfFile64;
 use object::read::{CompressedData, CompressionFormat};
 use object::{Endianness, Object, ObjectSection, ReadCache};
 
 /// Files that have more than this of it are left alone: it is read into memory.
-const MOST_BYTES: u64 = 256 << 20;
+pub(crate) const MOST_BYTES: u64 = 256 << 20;
 
 /// A larger file is not looked into for it.
 const MOST_IN_FILE: u64 = 1 << 30;
 
 pub(crate) type Reader = EndianArcSlice<LittleEndian>;
 
-/// The descriptions in a file; `None`: it has none, or too many.
-pub(crate) fn read(file: &File) -> Option<Dwarf<Reader>> {
+/// The descriptions in a file; `None`: it has none, or more than so many bytes of them.
+pub(crate) fn read(file: &File, most: u64) -> Option<Dwarf<Reader>> {
     let cache = ReadCache::new(file);
     let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
     // In the file first: to ask how long a section is once inflated reads it.
@@ -34,7 +34,7 @@ pub(crate) fn read(file: &File) -> Option<Dwarf<Reader>> {
         .filter(|section| section.name().is_ok_and(|name| name.starts_with(".debug_")))
         .filter_map(|section| section.compressed_data().ok());
     let bytes = of_source.map(|section| section.uncompressed_size);
-    if bytes.fold(0, u64::saturating_add) > MOST_BYTES {
+    if bytes.fold(0, u64::saturating_add) > most.min(MOST_BYTES) {
         return None;
     }
     of_sections(|name| {
@@ -42,6 +42,17 @@ pub(crate) fn read(file: &File) -> Option<Dwarf<Reader>> {
         let data = section.and_then(|section| section.compressed_data().ok());
         Arc::from(&*data.and_then(inflated).unwrap_or_default())
     })
+}
+
+/// Bytes of descriptions.
+pub(crate) fn bytes(dwarf: &Dwarf<Reader>) -> u64 {
+    let sections = [
+        dwarf.debug_info.reader().len(),
+        dwarf.debug_str.reader().len(),
+        dwarf.debug_abbrev.reader().len(),
+        dwarf.debug_line.reader().len(),
+    ];
+    sections.iter().map(|bytes| *bytes as u64).sum()
 }
 
 /// The same of sections by their names.

@@ -5,6 +5,7 @@
 //! symbols, as of a stripped library's local functions, has none; the nearest symbol before it would
 //! be a wrong name.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
 
@@ -25,6 +26,10 @@ const SPLIT: &[&str] = &[
     "clone",
 ];
 
+/// What compilers put behind the name of a function's part that is seldom executed. Jumps lead there and
+/// back.
+const MOVED: &str = ".cold";
+
 #[derive(Debug, PartialEq, Eq)]
 struct Function {
     start: u64,
@@ -36,6 +41,8 @@ struct Function {
 #[derive(Debug, Default)]
 pub struct Functions {
     by_start: Vec<Function>,
+    /// By the function's name: parts that are elsewhere.
+    moved: HashMap<String, Vec<Range<u64>>>,
     lines: Option<Lines>,
 }
 
@@ -80,7 +87,22 @@ impl Functions {
             (a.start, plain(a)).cmp(&(b.start, plain(b)))
         });
         by_start.dedup();
-        Self { by_start, lines }
+        Self::of_symbols_and_lines(by_start, lines)
+    }
+
+    fn of_symbols_and_lines(by_start: Vec<Function>, lines: Option<Lines>) -> Self {
+        let mut moved: HashMap<String, Vec<Range<u64>>> = HashMap::new();
+        for part in &by_start {
+            if let Some((name, _)) = part.name.split_once(MOVED) {
+                let parts = moved.entry(name.to_owned()).or_default();
+                parts.push(part.start..part.end);
+            }
+        }
+        Self {
+            by_start,
+            moved,
+            lines,
+        }
     }
 
     /// The same by the tables of symbols alone: a function that was put into another one has that one's
@@ -105,11 +127,17 @@ impl Functions {
         candidates.into_iter().find(|f| address < f.end)
     }
 
-    /// The first address of the function that has the code at an address, and the first behind it.
+    /// All code of the function that has the code at an address: its own, then the parts that the compiler
+    /// moved away (`NAME.cold`), with which it is one. `None` for code in such a part.
     #[must_use]
-    pub fn extent(&self, address: u64) -> Option<Range<u64>> {
-        self.symbol(address)
-            .map(|function| function.start..function.end)
+    pub fn body(&self, address: u64) -> Option<Vec<Range<u64>>> {
+        let function = self.symbol(address)?;
+        if function.name.contains(MOVED) {
+            return None;
+        }
+        let parts = self.moved.get(&function.name).into_iter().flatten();
+        let own = function.start..function.end;
+        Some(std::iter::once(own).chain(parts.cloned()).collect())
     }
 
     /// The functions at an address (in the file's own numbering), the innermost inlined one first;
@@ -199,17 +227,26 @@ mod tests {
             end,
             name: name.to_owned(),
         };
-        Functions {
-            by_start: all.iter().map(function).collect(),
-            lines: None,
-        }
+        Functions::of_symbols_and_lines(all.iter().map(function).collect(), None)
+    }
+
+    #[test]
+    fn a_function_has_the_parts_that_were_moved_away() {
+        let found = functions(&[
+            (10, 20, "f"),
+            (20, 30, "g"),
+            (50, 60, "f.cold"),
+            (60, 62, "f.cold.1"),
+        ]);
+        assert_eq!(found.body(15), Some(vec![10..20, 50..60, 60..62]));
+        assert_eq!(found.body(25).map(|body| body.len()), Some(1));
+        assert_eq!((found.body(55), found.body(35)), (None, None));
     }
 
     #[test]
     fn code_between_symbols_has_no_name() {
         let found = functions(&[(10, 20, "outer"), (12, 14, "inner"), (30, 40, "last")]);
         assert_eq!(found.find(13), ["inner"]);
-        assert_eq!((found.extent(15), found.extent(25)), (Some(10..20), None));
         assert_eq!(found.find(15), ["outer"]);
         assert_eq!(found.find(25), Vec::<String>::new());
         assert_eq!(found.find(9), Vec::<String>::new());

@@ -75,7 +75,7 @@ impl Lines {
 }
 
 fn read(file: &File) -> Option<Context<Reader>> {
-    Context::from_dwarf(dwarf::read(file)?).ok()
+    Context::from_dwarf(dwarf::read(file, dwarf::MOST_BYTES)?).ok()
 }
 
 #[cfg(test)]

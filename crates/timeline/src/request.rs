@@ -300,9 +300,8 @@ impl Requests {
         each: &mut impl FnMut(Request),
     ) -> Option<Arrival> {
         let end = end?;
-        let taken = Taken::of(bytes, end);
-        let mut first = None;
-        while let Some(arrival) = self.flow(socket, by.at).next_of(taken, &mut first) {
+        let mut taken = Taken::of(bytes, end);
+        while let Some(arrival) = self.flow(socket, by.at).next_of(&mut taken) {
             let Some(from) = arrival.from else { continue };
             if let Some(other) = self.flows.get_mut(&from) {
                 other.deliver(Delivery {
@@ -322,7 +321,7 @@ impl Requests {
             other.deliver_unseen(by, end, peer);
             other.settle(peer).into_iter().for_each(&mut *each);
         }
-        first
+        taken.first()
     }
 
     /// Hands on what is whole, and forgets what nobody asks for any more.

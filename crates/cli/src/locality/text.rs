@@ -37,6 +37,12 @@ pub fn report(report: &Report, width: usize) -> String {
     if report.contended.is_empty() {
         let _ = writeln!(text, "\n{title}: none was seen.");
     }
+    if !report.members_complete {
+        let _ = writeln!(
+            text,
+            "\nTo look for members of variables and types took too long: some are not named."
+        );
+    }
     text
 }
 

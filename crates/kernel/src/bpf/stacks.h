@@ -11,7 +11,8 @@
  * A sample also has the code objects of the Python functions on the stack (python_frames.h).
  *
  * Only the thread's own context can read its user stack, so a block copies it at the switch-out,
- * before its length is known, and the switch-in sends the copy. Both run with interrupts disabled.
+ * before its length is known, and the switch-in sends the copy; where that is not told, what next
+ * finds the thread running does.
  *
  * BPF_PROG_TYPE_PERF_EVENT with bpf_get_stack: Linux 4.18; bpf_task_pt_regs: 5.15.
  */
@@ -210,7 +211,8 @@ static __always_inline bool within_stack_budget(__u64 now)
 		b->until = now + BUDGET_NS;
 		b->left = BLOCKED_STACKS_PER_SECOND / (1000000000 / BUDGET_NS);
 	}
-	if (!b->left)
+	/* A switch can come between: below 0 it is as empty. */
+	if ((__s64)b->left <= 0)
 		return false;
 	b->left--;
 	return true;

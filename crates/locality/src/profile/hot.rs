@@ -56,7 +56,7 @@ impl User {
     }
 }
 
-/// Bytes of a line that a thread accesses at once.
+/// Bytes of a line that an instruction of a thread accesses at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// The first byte in the line.
@@ -64,10 +64,10 @@ pub struct Piece {
     /// The number of bytes.
     pub size: u8,
     /// See [`Touch::before`](super::Touch::before).
-    pub before: u8,
+    pub before: u16,
     /// How often.
     pub accesses: u64,
-    /// One of the instructions.
+    /// By which instruction.
     pub ip: u64,
 }
 
@@ -201,7 +201,8 @@ pub fn pieces(profile: &Profile, lines: &HashSet<u32>) -> HashMap<(u32, Thread),
     for touch in profile.touches.iter().filter(|t| lines.contains(&t.line)) {
         let thread = profile.samples[touch.sample as usize].thread;
         let of = pieces.entry((touch.line, thread)).or_default();
-        let place = of.binary_search_by_key(&(touch.offset, touch.size), |p| (p.offset, p.size));
+        let key = (touch.offset, touch.size, touch.ip, touch.before);
+        let place = of.binary_search_by_key(&key, |p| (p.offset, p.size, p.ip, p.before));
         match place {
             Ok(known) => of[known].accesses += 1,
             Err(new) => of.insert(

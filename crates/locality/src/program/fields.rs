@@ -3,7 +3,7 @@
 //! A variable of a file has its address. On the heap the type follows from the instruction's address
 //! register: it holds a pointer of the source's, or an instruction made it from one. That is looked for
 //! backward as long as it is certain what the thread executed, then as the only one of the function
-//! that writes the register. (`perf annotate --data-type` does likewise.)
+//! that writes the register. (`perf annotate --data-type` has the same aim.)
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use tailscope_process::rooted::FileKey;
@@ -20,6 +20,7 @@ const MOST_STEPS: usize = 6;
 
 /// DWARF's numbers of registers, by the processor's.
 const NUMBERS: [u16; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
+
 /// A pointer, and the file whose types it is of.
 #[derive(Debug, Clone, Copy)]
 struct Typed {
@@ -39,7 +40,7 @@ impl Typed {
 impl Program {
     /// What an instruction accesses at an address, which lies `before` bytes behind the first one that
     /// it accesses; `None`: the files do not say.
-    pub fn field(&mut self, ip: u64, address: u64, before: u8) -> Option<Field> {
+    pub fn field(&mut self, ip: u64, address: u64, before: u16) -> Option<Field> {
         let (at, is_any) = match self.variable(address) {
             Some(at) => (at, false),
             None => {
@@ -57,9 +58,9 @@ impl Program {
         };
         let mut field = self.modules.data(at.file)?.field(at.at)?;
         if is_any {
-            // The index may lead from what the pointer points to into any member, but from an element of
-            // an array to another one.
-            field.name = any_element(&field.name)?;
+            // The index may lead from what the pointer points to into any member, but from the first
+            // element of an array to another one.
+            field.way = any_element(&field.way)?;
         }
         Some(field)
     }
@@ -106,9 +107,18 @@ impl Program {
             }
             at = before.ip();
         }
-        let writer = self.outline_at(at)?.only_writer(register)?;
+        if !self.calls_as_c(ip)? {
+            return None;
+        }
+        let writer = self.outline_at(ip)?.only_writer(register, ip)?;
         let writer = walk::Program::instruction(self, writer)?;
         self.made_by(&writer, register, step + 1)
+    }
+
+    /// Whether the function at an address takes and keeps registers as those of C do.
+    fn calls_as_c(&mut self, ip: u64) -> Option<bool> {
+        let mapping = self.mapping(ip)?.clone();
+        self.modules.calls_as_c(&mapping, ip)
     }
 
     /// What the variable points to that a register holds.
@@ -124,13 +134,13 @@ impl Program {
         match (by.mnemonic(), by.op1_kind()) {
             _ if !is_first => None,
             (Mnemonic::Mov, OpKind::Register) => self.pointer(by.ip(), by.op1_register(), step),
+            // Which element it is depends on another register.
+            (_, OpKind::Memory) if by.memory_index() != Register::None => None,
             (Mnemonic::Mov, OpKind::Memory) => {
                 let from = self.operand(by, step)?;
                 let at = self.modules.data(from.file)?.load(from.at)?;
                 Some(Typed { at, ..from })
             }
-            // Which element it is depends on another register.
-            (Mnemonic::Lea, OpKind::Memory) if by.memory_index() != Register::None => None,
             (Mnemonic::Lea, OpKind::Memory) => self.operand(by, step),
             (Mnemonic::Add, _) => {
                 let bytes = i64::try_from(by.try_immediate(1).ok()?).ok()?;
@@ -141,27 +151,25 @@ impl Program {
     }
 }
 
-/// The name with `[]` in place of each `[3]`; `None`: it is of no element.
-fn any_element(name: &str) -> Option<String> {
-    let mut parts = name.split('[');
-    let mut any = parts.next()?.to_owned();
-    for part in parts {
-        let (_, rest) = part.split_once(']')?;
-        any += "[]";
-        any += rest;
-    }
-    (any.len() < name.len()).then_some(any)
+/// The way with `[]` in place of each `[0]`; `None`: it leads to no element, or to another one already,
+/// as where the compiler added what is before the array to the index.
+fn any_element(way: &str) -> Option<String> {
+    let any = way.replace("[0]", "[]");
+    let is_first = way.matches('[').count() == any.matches("[]").count();
+    (is_first && any != way).then_some(any)
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn an_index_that_is_not_known_is_left_out() {
-        let of = |name| super::any_element(name);
+        let of = |way| super::any_element(way);
         assert_eq!(
-            of("table[1][2].parts[0].tag").as_deref(),
-            Some("table[][].parts[].tag")
+            of("[0][0].parts[0].tag").as_deref(),
+            Some("[][].parts[].tag")
         );
-        assert_eq!(of("struct outer.first"), None);
+        for other in [".first", ".parts[0].values[3]", ""] {
+            assert_eq!(of(other), None, "{other}");
+        }
     }
 }

@@ -20,6 +20,8 @@ const MOST_MODULES: usize = 512;
 const PARTS: [&str; 2] = [".cold", ".part."];
 /// Memory for the unwind tables of all of them.
 const MOST_TABLES: usize = 256 << 20;
+/// Bytes of descriptions of their source.
+const MOST_DESCRIBED: u64 = 512 << 20;
 
 #[derive(Debug)]
 struct Module {
@@ -44,6 +46,7 @@ struct Variables {
 pub(super) struct Modules {
     modules: HashMap<FileKey, Module>,
     tables: usize,
+    described: u64,
 }
 
 impl Modules {
@@ -97,15 +100,16 @@ impl Modules {
         address.map_or_else(Vec::new, |address| module.functions().find(address))
     }
 
-    /// The addresses of the function that has the code at an address.
-    pub(super) fn extent(&mut self, mapping: &Mapping, ip: u64) -> Option<Range<u64>> {
+    /// All code of the function that has the code at an address, its own first.
+    pub(super) fn body(&mut self, mapping: &Mapping, ip: u64) -> Option<Vec<Range<u64>>> {
         let module = self.modules.get_mut(&mapping.file)?;
         let address = module
             .code
             .address_of(ip - mapping.start + mapping.offset)?;
-        let extent = module.functions().extent(address)?;
+        let body = module.functions().body(address)?;
         let bias = ip.wrapping_sub(address);
-        Some(extent.start.wrapping_add(bias)..extent.end.wrapping_add(bias))
+        let there = |part: Range<u64>| part.start.wrapping_add(bias)..part.end.wrapping_add(bias);
+        Some(body.into_iter().map(there).collect())
     }
 
     /// The variable at a data address.
@@ -122,9 +126,20 @@ impl Modules {
         modules
             .filter(|(_, module)| module.first.start <= address)
             .find_map(|(file, module)| {
+                // Without it the descriptions of all files would be read for each address.
+                module.variables().find(address)?;
                 let own = address.checked_sub(module.variables().bias)?;
-                Some((*file, module.data().variable(own)?))
+                Some((*file, module.data(&mut self.described).variable(own)?))
             })
+    }
+
+    /// Whether the function at a code address takes and keeps registers as those of C do.
+    pub(super) fn calls_as_c(&mut self, mapping: &Mapping, ip: u64) -> Option<bool> {
+        let module = self.modules.get_mut(&mapping.file)?;
+        let own = module
+            .code
+            .address_of(ip - mapping.start + mapping.offset)?;
+        Some(module.data(&mut self.described).calls_as_c(own))
     }
 
     /// What a register points to at a code address, and the file whose source says so.
@@ -138,13 +153,14 @@ impl Modules {
         let own = module
             .code
             .address_of(ip - mapping.start + mapping.offset)?;
-        let found = module.data().pointer(own, register)?;
+        let found = module.data(&mut self.described).pointer(own, register)?;
         Some((mapping.file, found))
     }
 
     /// What a file's source says of data.
     pub(super) fn data(&mut self, file: FileKey) -> Option<&Data> {
-        self.modules.get_mut(&file).map(Module::data)
+        let module = self.modules.get_mut(&file)?;
+        Some(module.data(&mut self.described))
     }
 
     /// As [`super::Program::look_up`].
@@ -197,10 +213,17 @@ impl Module {
         })
     }
 
-    fn data(&mut self) -> &Data {
+    /// `described`: bytes of descriptions that have been read of all files.
+    fn data(&mut self, described: &mut u64) -> &Data {
         let files = [&self.file, &self.debug].into_iter().flatten();
         let files = files.filter_map(|file| file.try_clone().ok());
-        self.data.get_or_insert_with(|| Data::of_files(files))
+        let room = MOST_DESCRIBED.saturating_sub(*described);
+        self.data.get_or_insert_with(|| {
+            let data = Data::of_files(files, room);
+            data.read();
+            *described += data.bytes();
+            data
+        })
     }
 
     fn variables(&mut self) -> &Variables {

@@ -1,8 +1,8 @@
 //! Where the instructions of a function begin, and which of them jumps lead to.
 //!
 //! A thread that is at an instruction came from the one before it, unless a jump or a return leads
-//! there. This is certain only where all jumps of the function are known, and nothing jumps into
-//! its middle from elsewhere, which compilers do not do.
+//! there. This is certain only where all jumps of the function are known. Nothing jumps into its middle
+//! from elsewhere, but its parts that the compiler moved away.
 
 use std::collections::HashSet;
 
@@ -51,35 +51,54 @@ impl Writer {
 }
 
 impl Outline {
-    /// From the code of a whole function; `None` if some of it is no instruction, or if it jumps to
-    /// an address that it computes.
-    pub(super) fn of(code: &[u8], start: u64) -> Option<Self> {
+    /// From all code of a function, each part with its first address, its own first. `None` if some of
+    /// it is no instruction, if it jumps to an address that it computes, or under a condition to code
+    /// of which nothing is known.
+    pub(super) fn of(parts: &[(u64, Vec<u8>)]) -> Option<Self> {
         let mut outline = Self {
             starts: Vec::new(),
             targets: HashSet::new(),
             writers: [Writer::None; 16],
         };
+        let is_known = |target: u64| {
+            let inside = |(start, code): &(u64, Vec<u8>)| {
+                target
+                    .checked_sub(*start)
+                    .is_some_and(|at| at < code.len() as u64)
+            };
+            parts.iter().any(inside)
+        };
         let mut factory = InstructionInfoFactory::new();
-        let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
-        let mut instruction = Instruction::default();
-        while decoder.can_decode() {
-            decoder.decode_out(&mut instruction);
-            if instruction.is_invalid() {
-                return None;
-            }
-            let flow = instruction.flow_control();
-            match flow {
-                FlowControl::IndirectBranch => return None,
-                FlowControl::UnconditionalBranch
-                | FlowControl::ConditionalBranch
-                | FlowControl::XbeginXabortXend => {
-                    outline.targets.insert(instruction.near_branch_target());
+        for (number, (start, code)) in parts.iter().enumerate() {
+            let mut decoder = Decoder::with_ip(64, code, *start, DecoderOptions::NONE);
+            let mut instruction = Instruction::default();
+            while decoder.can_decode() {
+                decoder.decode_out(&mut instruction);
+                if instruction.is_invalid() {
+                    return None;
                 }
-                _ => {}
+                let flow = instruction.flow_control();
+                let target = instruction.near_branch_target();
+                match flow {
+                    FlowControl::IndirectBranch => return None,
+                    FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend
+                        if !is_known(target) =>
+                    {
+                        return None;
+                    }
+                    FlowControl::UnconditionalBranch
+                    | FlowControl::ConditionalBranch
+                    | FlowControl::XbeginXabortXend => {
+                        outline.targets.insert(target);
+                    }
+                    _ => {}
+                }
+                outline.add_writes(&mut factory, &instruction);
+                if number == 0 {
+                    let is_plain = flow == FlowControl::Next;
+                    outline.starts.push((instruction.ip(), is_plain));
+                }
             }
-            outline.add_writes(&mut factory, &instruction);
-            let is_plain = flow == FlowControl::Next;
-            outline.starts.push((instruction.ip(), is_plain));
         }
         Some(outline)
     }
@@ -95,21 +114,34 @@ impl Outline {
             }
             return;
         }
-        // At the end of a function these get back what its caller had.
-        if instruction.mnemonic() == Mnemonic::Pop {
-            return;
-        }
+        let gives_back = |register: &Register| {
+            // At the end of a function these get back what its caller had.
+            instruction.mnemonic() == Mnemonic::Pop
+                && !ARGUMENTS.contains(register)
+                && !CHANGED.contains(register)
+        };
         for register in written(factory, instruction) {
-            self.writers[register.number()].add(ip);
+            if !gives_back(&register) {
+                self.writers[register.number()].add(ip);
+            }
         }
     }
 
-    /// The instruction that wrote a register wherever the function uses it; `None`: there are several,
-    /// or the value may be the caller's.
-    pub(super) fn only_writer(&self, register: Register) -> Option<u64> {
+    /// The instruction that wrote what a register holds at `at`, as the only one of the function that
+    /// writes it; `None`: there are several, or the value may be the caller's. By the calling convention
+    /// of C.
+    pub(super) fn only_writer(&self, register: Register, at: u64) -> Option<u64> {
         let Writer::One(ip) = self.writers.get(register.number()).copied()? else {
             return None;
         };
+        if ip >= at
+            || self
+                .starts
+                .binary_search_by_key(&ip, |(at, _)| *at)
+                .is_err()
+        {
+            return None;
+        }
         let is_first = || {
             let before = self.starts.iter().take_while(|(at, _)| *at < ip);
             before.clone().all(|(_, is_plain)| *is_plain)
@@ -152,15 +184,18 @@ mod tests {
         let code = [
             0x48, 0x8b, 0x00, 0x48, 0xff, 0xc0, 0x75, 0xfb, 0xe8, 0, 0, 0, 0, 0x90, 0xc3,
         ];
-        let outline = Outline::of(&code, 0x1000).expect("all of it is known");
+        let outline = Outline::of(&[(0x1000, code.to_vec())]).expect("all of it is known");
         assert_eq!(outline.before(0x1006), Some(0x1003));
         assert_eq!(outline.before(0x100e), Some(0x100d));
         for unknown in [0x1000, 0x1003, 0x1004, 0x1008, 0x100d, 0x2000] {
             assert_eq!(outline.before(unknown), None, "{unknown:x}");
         }
         let computed = [0x90, 0xff, 0xe0]; // jmp rax
-        assert!(Outline::of(&computed, 0).is_none());
-        assert!(Outline::of(&[0x90, 0x06], 0).is_none(), "no instruction");
+        assert!(Outline::of(&[(0, computed.to_vec())]).is_none());
+        assert!(
+            Outline::of(&[(0, vec![0x90, 0x06])]).is_none(),
+            "no instruction"
+        );
     }
 
     #[test]
@@ -171,23 +206,40 @@ mod tests {
             0x48, 0x8d, 0x57, 0x08, 0xb8, 1, 0, 0, 0, 0xf0, 0x83, 0x02, 0x01, 0x83, 0xe8, 0x01,
             0x75, 0xf7, 0x48, 0x89, 0xfb, 0x48, 0x89, 0xf9, 0x5b, 0xc3,
         ];
-        let outline = Outline::of(&code, 0x1000).expect("all of it is known");
-        let of = |register| outline.only_writer(register);
+        let outline = Outline::of(&[(0x1000, code.to_vec())]).expect("all of it is known");
+        let of = |register| outline.only_writer(register, 0x1019);
         assert_eq!(of(Register::RDX), Some(0x1000));
         assert_eq!(of(Register::RBX), Some(0x1012));
         // Several, none, and one that a jump leads past.
         for unknown in [Register::RAX, Register::RDI, Register::RCX] {
             assert_eq!(of(unknown), None, "{unknown:?}");
         }
+        // Before that, it has another value.
+        assert_eq!(outline.only_writer(Register::RBX, 0x1012), None);
         let calls = [0x48, 0x8b, 0x07, 0xe8, 0, 0, 0, 0]; // mov rax,[rdi]; call
-        let outline = Outline::of(&calls, 0).expect("all of it is known");
-        assert_eq!(outline.only_writer(Register::RAX), None);
+        let outline = Outline::of(&[(0, calls.to_vec())]).expect("all of it is known");
+        assert_eq!(outline.only_writer(Register::RAX, 8), None);
+    }
+
+    #[test]
+    fn a_part_that_was_moved_away_jumps_back_into_the_middle() {
+        // 0x1000: test eax,eax; 1002: jne 0x2000; 1008: inc rbx; 100b: ret
+        let own = [
+            0x85, 0xc0, 0x0f, 0x85, 0xf8, 0x0f, 0, 0, 0x48, 0xff, 0xc3, 0xc3,
+        ];
+        assert!(Outline::of(&[(0x1000, own.to_vec())]).is_none());
+        // 0x2000: mov rbx,rax; 2003: jmp 0x100b
+        let moved = [0x48, 0x89, 0xc3, 0xe9, 0x03, 0xf0, 0xff, 0xff];
+        let parts = [(0x1000, own.to_vec()), (0x2000, moved.to_vec())];
+        let outline = Outline::of(&parts).expect("all of it is known");
+        assert_eq!(outline.before(0x100b), None);
+        assert_eq!(outline.only_writer(Register::RBX, 0x100b), None);
     }
 
     proptest! {
         #[test]
         fn foreign_code_never_panics(code: Vec<u8>, start: u64, ip: u64) {
-            if let Some(outline) = Outline::of(&code, start) {
+            if let Some(outline) = Outline::of(&[(start, code)]) {
                 let _ = outline.before(ip);
             }
         }

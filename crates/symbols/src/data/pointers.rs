@@ -1,6 +1,8 @@
 //! What registers point to at an instruction: variables that the compiler keeps in them.
 
-use gimli::{AttributeValue, EntriesTreeNode, Expression, Operation, Register, constants as dw};
+use gimli::{
+    AttributeValue, DwLang, EntriesTreeNode, Expression, Operation, Register, constants as dw,
+};
 
 use super::{Described, Entry, Place, Pointer};
 use crate::dwarf::Reader;
@@ -16,73 +18,127 @@ struct Wanted {
     register: Register,
 }
 
+/// What came of it.
+#[derive(Debug, Clone, Copy)]
+enum Held {
+    Nothing,
+    One(Pointer),
+    /// Variables of types that have nothing to do with each other.
+    Several,
+}
+
+/// Languages whose functions take arguments in the registers of C, and keep those that C's do.
+const AS_C: &[DwLang] = &[
+    dw::DW_LANG_C,
+    dw::DW_LANG_C89,
+    dw::DW_LANG_C99,
+    dw::DW_LANG_C11,
+    dw::DW_LANG_C17,
+    dw::DW_LANG_C_plus_plus,
+    dw::DW_LANG_C_plus_plus_03,
+    dw::DW_LANG_C_plus_plus_11,
+    dw::DW_LANG_C_plus_plus_14,
+    dw::DW_LANG_C_plus_plus_17,
+    dw::DW_LANG_C_plus_plus_20,
+    dw::DW_LANG_Rust,
+];
+
 impl Described {
-    pub(super) fn pointer(&self, instruction: u64, register: u16) -> Option<Pointer> {
+    fn function(&self, instruction: u64) -> Option<Place> {
         let behind = self
-            .code
+            .functions
             .partition_point(|(range, _)| range.start <= instruction);
-        let (range, unit) = self.code[..behind].last()?;
+        let (range, function) = self.functions[..behind].last()?;
+        range.contains(&instruction).then_some(*function)
+    }
+
+    pub(super) fn calls_as_c(&self, instruction: u64) -> bool {
+        let unit = self.function(instruction).map(|function| function.unit);
+        let language = unit.and_then(|unit| self.language(unit));
+        language.is_some_and(|language| AS_C.contains(&language))
+    }
+
+    pub(super) fn pointer(&self, instruction: u64, register: u16) -> Option<Pointer> {
+        let function = self.function(instruction)?;
         let wanted = Wanted {
-            unit: *unit,
+            unit: function.unit,
             instruction,
             register: Register(register),
         };
-        let of = range.contains(&instruction).then(|| self.unit(*unit));
-        let mut tree = of??.entries_tree(None).ok()?;
-        let mut found = None;
-        self.look_into(tree.root().ok()?, wanted, 0, &mut found);
-        found
+        let unit = self.unit(function.unit)?;
+        let mut tree = unit.entries_tree(Some(function.offset)).ok()?;
+        let mut held = Held::Nothing;
+        self.look_into(tree.root().ok()?, wanted, 0, &mut held);
+        match held {
+            Held::One(pointer) => Some(pointer),
+            Held::Nothing | Held::Several => None,
+        }
     }
 
     /// Looks into a scope. Of several variables in the register, of which an inner one can be that of a
-    /// function that was inlined, the one that points to the largest type says most.
+    /// function that was inlined, the one that points to what has the others' says most.
     fn look_into(
         &self,
         scope: EntriesTreeNode<'_, '_, Reader>,
         wanted: Wanted,
         depth: usize,
-        found: &mut Option<Pointer>,
+        held: &mut Held,
     ) {
         let mut children = scope.children();
-        while let Ok(Some(child)) = children.next() {
+        while self.may_look()
+            && let Ok(Some(child)) = children.next()
+        {
             let entry = child.entry();
             match entry.tag() {
                 dw::DW_TAG_formal_parameter | dw::DW_TAG_variable => {
-                    let size = |of: Pointer| self.size(of.of, 0).unwrap_or(0);
-                    let held = self.held(entry, wanted);
-                    let is_larger = |held: &Pointer| found.is_none_or(|f| size(*held) > size(f));
-                    *found = held.filter(is_larger).or(*found);
+                    if let Some(found) = self.held(entry, wanted) {
+                        *held = self.joined(*held, found);
+                    }
                 }
                 _ if depth < MOST_NESTED && self.has_code(entry, wanted) => {
-                    self.look_into(child, wanted, depth + 1, found);
+                    self.look_into(child, wanted, depth + 1, held);
                 }
                 _ => {}
             }
         }
     }
 
-    fn has_code(&self, scope: &Entry, wanted: Wanted) -> bool {
-        match scope.tag() {
-            // Their functions have the code.
-            dw::DW_TAG_compile_unit
-            | dw::DW_TAG_namespace
-            | dw::DW_TAG_class_type
-            | dw::DW_TAG_structure_type => true,
-            dw::DW_TAG_subprogram | dw::DW_TAG_inlined_subroutine | dw::DW_TAG_lexical_block => {
-                let unit = self.unit(wanted.unit);
-                let ranges = unit.and_then(|unit| self.dwarf.die_ranges(unit, scope).ok());
-                let Some(mut ranges) = ranges else {
-                    return false;
-                };
-                while let Ok(Some(range)) = ranges.next() {
-                    if (range.begin..range.end).contains(&wanted.instruction) {
-                        return true;
-                    }
-                }
-                false
-            }
-            _ => false,
+    fn joined(&self, held: Held, found: Pointer) -> Held {
+        let known = match held {
+            Held::Nothing => return Held::One(found),
+            Held::One(known) => known,
+            Held::Several => return held,
+        };
+        // Where the inner one begins is where the register points, less what that is beyond it.
+        let has = |outer: Pointer, inner: Pointer| {
+            let byte = outer.bytes.checked_sub(inner.bytes);
+            let byte = byte.and_then(|byte| u64::try_from(byte).ok());
+            byte.is_some_and(|byte| self.holds(outer.of, byte, inner.of))
+        };
+        match (has(known, found), has(found, known)) {
+            (true, _) => Held::One(known),
+            (false, true) => Held::One(found),
+            (false, false) => Held::Several,
         }
+    }
+
+    fn has_code(&self, scope: &Entry, wanted: Wanted) -> bool {
+        if ![dw::DW_TAG_inlined_subroutine, dw::DW_TAG_lexical_block].contains(&scope.tag()) {
+            return false;
+        }
+        let unit = self.unit(wanted.unit);
+        let ranges = unit.and_then(|unit| self.dwarf.die_ranges(unit, scope).ok());
+        let Some(mut ranges) = ranges else {
+            return false;
+        };
+        while self.may_look()
+            && let Ok(Some(range)) = ranges.next()
+        {
+            if (range.begin..range.end).contains(&wanted.instruction) {
+                return true;
+            }
+        }
+        false
     }
 
     /// What the register points to, if it holds this variable or has it as its base.
@@ -93,7 +149,7 @@ impl Described {
             other => {
                 let mut list = self.dwarf.attr_locations(unit, other).ok()??;
                 loop {
-                    let entry = list.next().ok()??;
+                    let entry = list.next().ok()?.filter(|_| self.may_look())?;
                     if (entry.range.begin..entry.range.end).contains(&wanted.instruction) {
                         break entry.data;
                     }
@@ -133,9 +189,7 @@ impl Described {
     }
 
     pub(super) fn load(&self, from: Pointer) -> Option<Pointer> {
-        let size = self.size(from.of, 0).filter(|size| *size > 0)?;
-        let bytes = u64::try_from(from.bytes).ok()? % size;
-        let member = self.member(from.of, bytes, &mut String::new())?;
+        let member = self.member(from.of, self.within(from)?, &mut String::new())?;
         let of = self.pointee(member)?;
         Some(Pointer {
             of,

@@ -27,16 +27,18 @@ struct Program {
 }
 
 fn program(options: &[&str]) -> Program {
+    compiled("cc", "program.c", SOURCE, options)
+}
+
+fn compiled(compiler: &str, file: &str, source: &str, options: &[&str]) -> Program {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
-    fs::write(path("program.c"), SOURCE).expect("written");
-    let mut compiler = Command::new("cc");
+    fs::write(path(file), source).expect("written");
+    let mut compiler = Command::new(compiler);
     compiler.args(["-g", "-O1", "-fno-inline", "-o"]);
-    compiler
-        .args([path("program"), path("program.c")])
-        .args(options);
+    compiler.args([path("program"), path(file)]).args(options);
     assert!(compiler.status().expect("a compiler").success());
-    let data = Data::of_files([File::open(path("program")).expect("built")]);
+    let data = Data::of_files([File::open(path("program")).expect("built")], 1 << 30);
     Program { folder, data }
 }
 
@@ -56,7 +58,7 @@ impl Program {
     fn at(&self, variable: &str, bytes: u64) -> Option<(String, String)> {
         let at = self.data.variable(self.address(variable) + bytes)?;
         let field = self.data.field(at)?;
-        Some((field.name, field.kind))
+        Some((field.of + &field.way, field.kind))
     }
 }
 
@@ -97,10 +99,16 @@ fn a_register_points_to_what_its_variable_does() {
     let (rdi, rsi, rdx) = (5, 4, 1);
     let entry = program.address("sum");
     let of = program.data.pointer(entry, rdi).expect("a parameter");
-    let field = |at| program.data.field(at).map(|field| (field.name, field.kind));
+    let field = |at| {
+        let field = program.data.field(at)?;
+        Some((field.of + &field.way, field.kind))
+    };
     assert_eq!(field(of.plus(8)), is("struct outer.parts[0].tag", "char"));
-    // The one after it, as where a loop goes over several.
-    assert_eq!(field(of.plus(72)), is("struct outer.first", "int"));
+    // What lies beyond is of another type than the pointer says.
+    assert_eq!(
+        (field(of.plus(72)), program.data.load(of.plus(136))),
+        (None, None)
+    );
     let next = program.data.load(of.plus(64)).expect("a pointer");
     assert_eq!(field(next), is("struct outer.first", "int"));
     assert_eq!(program.data.load(of), None);
@@ -109,6 +117,47 @@ fn a_register_points_to_what_its_variable_does() {
     assert_eq!(program.data.pointer(entry, rdx), None);
     assert_eq!(program.data.pointer(1, rdi), None);
     assert_eq!(field(of.plus(-1)), None);
+}
+
+/// What of a type's byte is not certain, in C++.
+const CLASSES: &str = r"
+struct Empty {};
+struct Several : Empty { static const int kMost = 5; long hits; union { struct { int low, high; }; long both; }; };
+struct Derived : Several { long more; };
+struct Other { long first; long second; };
+Several several;
+Derived derived;
+long of_two(void *any, int which) {
+    Derived *one = (Derived *)any;
+    Other *two = (Other *)any;
+    return which ? one->more : two->second;
+}
+long of_one(Several *base) { return ((Derived *)base)->more; }
+int main() { return of_two(&derived, 1) + of_one(&derived) + several.hits; }
+";
+
+#[test]
+fn where_several_types_are_possible_none_is_said() {
+    let program = compiled("c++", "program.cc", CLASSES, &[]);
+    assert_eq!(program.at("several", 0), is("several.hits", "long int"));
+    assert_eq!(program.at("derived", 0), is("derived.hits", "long int"));
+    assert_eq!(program.at("derived", 16), is("derived.more", "long int"));
+    let (either, _) = program.at("several", 8).expect("it is in the variable");
+    assert_eq!(either, "several");
+    let rdi = 5;
+    let functions = table::functions(&program.open()).expect("symbols").all;
+    let address = |name: &str| {
+        let mut all = functions.iter();
+        all.find(|f| f.name.contains(name))
+            .expect("it is there")
+            .address
+    };
+    assert_eq!(program.data.pointer(address("of_two"), rdi), None);
+    let base = program
+        .data
+        .pointer(address("of_one"), rdi)
+        .expect("a parameter");
+    assert_eq!(program.data.field(base.plus(16)), None);
 }
 
 #[test]
@@ -142,13 +191,16 @@ proptest! {
             });
             let described = Described::of(described.expect("sections"));
             for variable in &described.variables {
+                described.left.set(MOST_ENTRIES);
                 let at = described.variable(variable.addresses.start);
                 at.map(|at| (described.field(at), described.load(at)));
             }
-            for (code, _) in &described.code {
+            for (code, _) in &described.functions {
+                described.left.set(MOST_ENTRIES);
                 for register in 0..16 {
                     let at = described.pointer(code.start, register);
                     at.map(|at| described.field(at.plus(i64::MAX)));
+                    at.map(|at| described.field(at));
                 }
             }
         });

@@ -10,7 +10,8 @@ use super::{Described, Entry, MOST_STEPS, Place};
 const MOST_MEMBERS: usize = 1 << 12;
 /// Members that share a byte and are named: a union's, or bits.
 const MOST_NAMED: usize = 4;
-/// Types that are a number to their users, whatever is in them.
+/// Types that are a number to their users, whatever is in them, if they have no more bytes than that.
+const MOST_WHOLE: u64 = 16;
 const WHOLE: &[&str] = &["Atomic", "atomic<"];
 
 const C: &[DwLang] = &[
@@ -94,7 +95,7 @@ impl Described {
         let mut children = root.children();
         for _ in 0..MOST_MEMBERS {
             match children.next() {
-                Ok(Some(child)) => each(child.entry()),
+                Ok(Some(child)) if self.may_look() => each(child.entry()),
                 _ => return,
             }
         }
@@ -120,8 +121,7 @@ impl Described {
                     if self.is_whole(place) {
                         return Some(kind);
                     }
-                    let mut members = self.members(place);
-                    members.retain(|member| member.bytes.contains(&byte));
+                    let members = self.members_at(place, byte);
                     match &members[..] {
                         [] => return Some(kind), // padding
                         [one] => {
@@ -132,10 +132,11 @@ impl Described {
                             (kind, byte) = (one.kind, byte - one.bytes.start);
                         }
                         [first, ..] => {
-                            let names = members.iter().filter_map(|m| m.name.as_deref());
-                            let names: Vec<&str> = names.take(MOST_NAMED).collect();
+                            let Some(names) = names_of(&members) else {
+                                return Some(kind);
+                            };
                             name.push('.');
-                            name.push_str(&names.join("|"));
+                            name.push_str(&names);
                             let is_union = entry.tag() == dw::DW_TAG_union_type;
                             return Some(if is_union { kind } else { first.kind });
                         }
@@ -147,45 +148,110 @@ impl Described {
         None
     }
 
+    /// Whether a byte of `outer` is the first one of an `inner` in it.
+    pub(super) fn holds(&self, outer: Place, byte: u64, inner: Place) -> bool {
+        let Some((inner, _)) = self.plain(inner) else {
+            return false;
+        };
+        let (mut kind, mut byte) = (outer, byte);
+        for _ in 0..MOST_STEPS {
+            let Some((place, entry)) = self.plain(kind) else {
+                return false;
+            };
+            if place == inner && byte == 0 {
+                return true;
+            }
+            let members = match entry.tag() {
+                dw::DW_TAG_array_type => {
+                    let of = self.reference(place, dw::DW_AT_type);
+                    let size = of.and_then(|of| self.size(of, 0)).filter(|size| *size > 0);
+                    let (Some(of), Some(size)) = (of, size) else {
+                        return false;
+                    };
+                    (kind, byte) = (of, byte % size);
+                    continue;
+                }
+                _ => self.members_at(place, byte),
+            };
+            let [one] = &members[..] else {
+                return false;
+            };
+            (kind, byte) = (one.kind, byte - one.bytes.start);
+        }
+        false
+    }
+
     fn is_whole(&self, kind: Place) -> bool {
+        if self.size(kind, 0).is_none_or(|size| size > MOST_WHOLE) {
+            return false;
+        }
         let name = self.name(kind).unwrap_or_default();
         WHOLE.iter().any(|whole| name.starts_with(whole))
     }
 
-    fn members(&self, of: Place) -> Vec<Member> {
+    /// The members that have a byte. One that has no members itself, such as a base of C++, has none.
+    fn members_at(&self, of: Place, byte: u64) -> Vec<Member> {
         let mut members = Vec::new();
+        let is_union = self
+            .entry(of)
+            .is_some_and(|of| of.tag() == dw::DW_TAG_union_type);
         self.each_child(of, |entry| {
             let place = Place {
                 offset: entry.offset(),
                 ..of
             };
-            members.extend(self.member_of(place, entry));
+            let member = self.member_of(place, entry, is_union);
+            members.extend(member.filter(|member| member.bytes.contains(&byte)));
         });
         members
     }
 
-    fn member_of(&self, place: Place, entry: &Entry) -> Option<Member> {
-        if ![dw::DW_TAG_member, dw::DW_TAG_inheritance].contains(&entry.tag()) {
+    fn member_of(&self, place: Place, entry: &Entry, of_union: bool) -> Option<Member> {
+        let is_base = entry.tag() == dw::DW_TAG_inheritance;
+        if entry.tag() != dw::DW_TAG_member && !is_base {
+            return None;
+        }
+        // Of the class, and not of an object of it.
+        if entry.has_attr(dw::DW_AT_external) || entry.has_attr(dw::DW_AT_declaration) {
             return None;
         }
         let number = |name| entry.attr_value(name).map(|value| value.udata_value());
         let kind = self.reference(place, dw::DW_AT_type)?;
-        let bytes = match (
+        let bits = (
             number(dw::DW_AT_data_bit_offset),
             number(dw::DW_AT_bit_size),
-        ) {
+        );
+        let bytes = match bits {
             (Some(Some(first)), Some(Some(bits))) => {
                 first / 8..first.checked_add(bits)?.div_ceil(8)
             }
             _ => {
-                // Members of unions have none. Where it is computed at run time it is not known.
-                let start = number(dw::DW_AT_data_member_location).unwrap_or(Some(0))?;
+                // Where it is computed at run time it is not known.
+                let start = match number(dw::DW_AT_data_member_location) {
+                    Some(start) => start?,
+                    None if of_union => 0,
+                    None => return None,
+                };
                 start..start.checked_add(self.size(kind, 0)?)?
             }
         };
-        let is_base = entry.tag() == dw::DW_TAG_inheritance;
+        if is_base && self.is_empty(kind) {
+            return None;
+        }
         let name = (!is_base).then(|| self.name(place)).flatten();
         Some(Member { bytes, kind, name })
+    }
+
+    /// Whether a class has nothing in it: it has a byte then, which others may have, too.
+    fn is_empty(&self, kind: Place) -> bool {
+        let Some((place, _)) = self.plain(kind) else {
+            return false;
+        };
+        let mut is_empty = self.size(place, 0) == Some(1);
+        self.each_child(place, |entry| {
+            is_empty &= entry.tag() != dw::DW_TAG_member;
+        });
+        is_empty
     }
 
     /// How the compiler names a type.
@@ -225,13 +291,29 @@ impl Described {
     }
 
     fn is_c(&self, unit: u32) -> bool {
-        let root = self.unit(unit).and_then(|unit| {
-            let offset = unit.header.root_offset();
-            unit.entry(offset).ok()
-        });
-        let language = root.and_then(|root| root.attr_value(dw::DW_AT_language));
-        matches!(language, Some(AttributeValue::Language(language)) if C.contains(&language))
+        let language = self.language(unit);
+        language.is_some_and(|language| C.contains(&language))
     }
+
+    pub(super) fn language(&self, unit: u32) -> Option<DwLang> {
+        let unit = self.unit(unit)?;
+        let root = unit.entry(unit.header.root_offset()).ok()?;
+        match root.attr_value(dw::DW_AT_language)? {
+            AttributeValue::Language(language) => Some(language),
+            _ => None,
+        }
+    }
+}
+
+/// `a|b`; `None`: one has no name, so that what is in it is not known.
+fn names_of(members: &[Member]) -> Option<String> {
+    let names: Vec<&str> = members
+        .iter()
+        .map(|member| member.name.as_deref())
+        .collect::<Option<_>>()?;
+    let first = names[..names.len().min(MOST_NAMED)].join("|");
+    let more = if names.len() > MOST_NAMED { "|…" } else { "" };
+    Some(first + more)
 }
 
 /// `[2][3]`, of the element with this number.

@@ -54,24 +54,40 @@ pub(super) struct Flow {
     pub(super) touched: u64,
 }
 
-/// Which bytes of a connection its reader took at once.
+/// Which bytes of a connection its reader took at once, and the packets that brought them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taken {
     from: Sequence,
     end: Sequence,
+    first: Option<Arrival>,
+    /// One that ends where these bytes begin.
+    before: Option<Arrival>,
 }
 
 impl Taken {
     pub(super) fn of(bytes: u32, end: Sequence) -> Self {
-        // The end of the stream counts as a byte that is taken with the last ones.
-        let from = Sequence(end.0.wrapping_sub(bytes.saturating_add(1)));
-        Self { from, end }
+        Self {
+            from: Sequence(end.0.wrapping_sub(bytes)),
+            end,
+            first: None,
+            before: None,
+        }
     }
 
-    /// Not so of a packet whose bytes nobody was seen to take: they are of another connection, which
-    /// had the place of this one in the kernel's memory, and numbers that are near by chance.
-    fn has_bytes_of(self, arrival: Arrival) -> bool {
-        !self.from.reaches(arrival.end)
+    /// Packets from before are passed over: nobody was seen to take them. They can be of another
+    /// connection, which had the place of this one in the kernel's memory, and numbers that are near by
+    /// chance.
+    fn meet(&mut self, arrival: Arrival) {
+        if arrival.end == self.from {
+            self.before.get_or_insert(arrival);
+        } else if !self.from.reaches(arrival.end) {
+            self.first.get_or_insert(arrival);
+        }
+    }
+
+    /// The first packet. The end of the stream counts as a byte, so the last one can seem to lie before.
+    pub(super) fn first(self) -> Option<Arrival> {
+        self.first.or(self.before)
     }
 }
 
@@ -159,13 +175,11 @@ impl Flow {
         self.leaving.into_iter().chain(self.open)
     }
 
-    /// The next packet that lies before the end of what was taken as a whole. `first` becomes the
-    /// first that has bytes of it.
-    pub(super) fn next_of(&mut self, taken: Taken, first: &mut Option<Arrival>) -> Option<Arrival> {
+    /// The next packet that lies before the end of what was taken as a whole. Notes in `taken` the first
+    /// that has bytes of it.
+    pub(super) fn next_of(&mut self, taken: &mut Taken) -> Option<Arrival> {
         let arrival = *self.arrivals.front()?;
-        if first.is_none() && taken.has_bytes_of(arrival) {
-            *first = Some(arrival);
-        }
+        taken.meet(arrival);
         if !taken.end.reaches(arrival.end) {
             return None; // the rest of this packet is still to be received
         }

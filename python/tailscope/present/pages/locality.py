@@ -74,6 +74,8 @@ def careful(report: Report) -> Iterator[str]:
         yield f"{whole(lost)} samples or accesses found no room"
     if left_out := counts["threads_left_out"]:
         yield f"{whole(left_out)} threads were not sampled"
+    if not report["members_complete"]:
+        yield "to look for members of variables and types took too long: some are not named"
     if watch["stopped"]:
         yield f"no word is watched: {watch['stopped']}"
 

@@ -77,6 +77,7 @@ fn made() -> Report {
         threads: Vec::new(),
         hot: vec![line(Sharing::Private)],
         contended: vec![line(Sharing::False)],
+        members_complete: true,
     }
 }
 

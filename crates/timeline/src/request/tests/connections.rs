@@ -57,22 +57,42 @@ fn a_connection_whose_numbers_are_near_those_before_it_in_one_direction_loses_no
 }
 
 #[test]
+fn the_last_byte_of_a_connection_has_its_packet_though_the_end_counts_as_one() {
+    let mut events = comes(100, 10, 1).to_vec();
+    let all_and_the_end = What::Receive {
+        socket: SERVER,
+        end: Some(Sequence(11)),
+        bytes: 1,
+        connects: false,
+    };
+    events.extend([
+        (150, 7, all_and_the_end),
+        transmit(180, 520),
+        send(190, 520, Held::Not),
+    ]);
+    assert_eq!(all(&events)[0].begin(), 100 * US);
+}
+
+#[test]
 fn a_packet_that_nobody_took_begins_no_request_of_the_next_connection() {
     // Of a process that is not recorded, so its receive is no event.
-    let mut events = comes(100, 10, 10).to_vec();
-    // By chance the numbers of the connection in its place go on near there.
-    events.extend(comes(900, 5_000_010, 10));
-    events.extend([
-        receive(950, 5_000_010),
-        transmit(980, 520),
-        send(990, 520, Held::Not),
-    ]);
-    let made = all(&events);
-    let times: Vec<_> = made
-        .iter()
-        .map(|r| (r.begin() / US, r.end() / US))
-        .collect();
-    assert_eq!(times, [(900, 980)]);
+    let events = comes(100, 10, 10).to_vec();
+    // By chance the numbers of the connection in its place go on near there, or right there.
+    for end in [5_000_010, 20] {
+        let mut events = events.clone();
+        events.extend(comes(900, end, 10));
+        events.extend([
+            receive(950, end),
+            transmit(980, 520),
+            send(990, 520, Held::Not),
+        ]);
+        let made = all(&events);
+        let times: Vec<_> = made
+            .iter()
+            .map(|r| (r.begin() / US, r.end() / US))
+            .collect();
+        assert_eq!(times, [(900, 980)]);
+    }
 }
 
 #[test]
