@@ -128,7 +128,8 @@ def test_each_long_wait_is_sampled_though_some_switches_are_not_told(
         sql = f"SELECT count(*) FROM samples JOIN stacks USING (stack) WHERE {waits}"
         ((sampled,),) = engine.execute(sql).fetchall()
     slow = ledger.count(folder, f"sleep_ns > {PLANTED_US * 800}")
-    assert sampled == slow > REQUESTS / 100
+    # Each of the planted, and no wait for a CPU was taken for one of them or the other way round.
+    assert sampled == slow == REQUESTS // 50
 
 
 @pytest.mark.more

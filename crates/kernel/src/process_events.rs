@@ -67,7 +67,7 @@ impl Event {
             shared::EVENT_EXEC => Self::Exec {
                 pid,
                 program: (device(event.device), event.inode),
-                user: event.user,
+                user: event.detail,
                 at: event.at,
             },
             shared::EVENT_EXIT => Self::Exit { pid },

@@ -100,6 +100,7 @@ struct thread {
 	__u32 stop;	     /* enum stop, while it is stopped */
 	__u32 off_cpu_count; /* how many times it was off the CPU */
 	__u64 ran_since;     /* its latest block ended, and it got a CPU */
+	__u64 woken_early;   /* a waking came before it had left its CPU */
 	struct turn_wait turn;
 	struct lock_wait lock;
 	struct timed_wait timed;

@@ -33,7 +33,7 @@ static __always_inline void report_exec(struct task_struct *task, struct file *f
 {
 	struct event e = {.kind = EVENT_EXEC, .pid = shown_pid(task)};
 
-	e.user = bpf_get_current_uid_gid();
+	e.detail = bpf_get_current_uid_gid();
 	e.inode = file->f_inode->i_ino;
 	e.device = file->f_inode->i_sb->s_dev;
 	e.at = bpf_ktime_get_ns();

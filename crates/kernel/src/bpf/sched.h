@@ -90,11 +90,19 @@ static __always_inline void come_back(struct thread *t, struct ts_meter *m, __u6
 			throttled = wait;
 		if (throttled)
 			charge(m, TS_THROTTLED, throttled);
-	} else {
-		/* Blocked, and no waking was seen since: it came while the thread was on its way
-		 * out, before the switch. So it was runnable all the time. */
+	} else if (t->woken_early > t->now.in) {
+		/* Blocked, and woken while it was on its way out, before the switch. So it was
+		 * runnable all the time. */
 		t->now.woken = t->now.out;
 		t->now.waited = TS_RUNQUEUE;
+	} else {
+		/* The waking was not told: the kernel runs no program within itself, and none where
+		 * it traces nothing. How long the thread waited for the CPU then is not known. */
+		charge(m, m->pending, wait);
+		t->now.woken = now;
+		t->now.waited = TS_RUNQUEUE;
+		m->since_ns = now;
+		wait = 0;
 	}
 	wait -= throttled;
 	if (prev) {
@@ -259,6 +267,8 @@ int BPF_PROG(on_waking, struct task_struct *p)
 		now = bpf_ktime_get_ns();
 		charge_block(p, t, m, now - m->since_ns);
 		wait_begins(p, t, m, TS_RUNQUEUE, now, p->wake_cpu);
+	} else if (m->pending == TS_ON_CPU) {
+		t->woken_early = bpf_ktime_get_ns();
 	}
 	return 0;
 }

@@ -260,13 +260,12 @@ enum event_kind {
 struct event {
 	ts_u32 kind;
 	ts_u32 pid;
-	ts_u32 detail;
-	/* Of EVENT_EXEC: the program's file, as the kernel has it, whose process it is, and when. */
-	ts_u32 user;
-	ts_u64 inode;
+	ts_u32 detail; /* of EVENT_EXEC: the user whose process it is */
+	/* Of EVENT_EXEC: the program's file, as the kernel has it, and when, in ns of the kernel's
+	 * clock. Programs with deep stacks write events: these must not grow. */
 	ts_u32 device;
-	ts_u32 reserved;
-	ts_u64 at; /* the kernel's clock, ns */
+	ts_u64 inode;
+	ts_u64 at;
 };
 
 #endif
