@@ -183,6 +183,7 @@ def test_a_server_that_ends_while_the_timeline_attaches_is_missed_by_nobody(
     assert "every process has ended" in recorder.wait().clean().err
 
 
+@pytest.mark.measures
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the sampler decodes x86-64 only")
 def test_accesses_are_sampled_for_a_part_of_the_time(
     served: Started, calibrated: Path, monkeypatch: pytest.MonkeyPatch

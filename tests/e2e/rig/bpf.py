@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from rig.waiting import until
+
 Kind = str  #: "prog" or "link"
 
 
@@ -15,10 +17,14 @@ def listed() -> set[tuple[Kind, int]]:
     """Every program and link in the kernel, as bpftool lists them."""
     found = set()
     for kind in ("prog", "link"):
-        done = subprocess.run(
-            ["bpftool", "--json", kind, "list"], capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 0, done
+
+        def list_all(kind: str = kind) -> subprocess.CompletedProcess[str] | None:
+            command = ["bpftool", "--json", kind, "list"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            # It fails where one goes while it lists them.
+            return done if done.returncode == 0 else None
+
+        done = until(list_all, f"bpftool lists each {kind}")
         found |= {(kind, item["id"]) for item in json.loads(done.stdout or "[]")}
     return found
 
