@@ -6,7 +6,7 @@
 mod pointers;
 mod types;
 
-use std::cell::{Cell, OnceCell};
+use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::ops::Range;
@@ -40,17 +40,18 @@ struct Place {
     offset: UnitOffset<usize>,
 }
 
-/// Where something points to: so many bytes into a variable or a type.
+/// Where something points to: a byte of a variable or of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pointer {
     of: Place,
+    /// The byte's distance from the first one.
     bytes: i64,
     /// The variable, where it is one with an address.
     variable: Option<Place>,
 }
 
 impl Pointer {
-    /// So many bytes further on.
+    /// The same, further on by this number of bytes.
     #[must_use]
     pub fn plus(self, bytes: i64) -> Self {
         Self {
@@ -78,12 +79,10 @@ struct Variable {
     entry: Place,
 }
 
-/// The descriptions of one build. They are read when the first is asked for.
+/// The descriptions of one build.
+#[derive(Debug)]
 pub struct Data {
-    files: Vec<File>,
-    /// Bytes of descriptions that may be read.
-    most: u64,
-    read: OnceCell<Option<Described>>,
+    described: Option<Described>,
 }
 
 struct Described {
@@ -97,47 +96,37 @@ struct Described {
     left: Cell<u32>,
 }
 
-impl fmt::Debug for Data {
+impl fmt::Debug for Described {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Data")
-            .field("files", &self.files)
+        f.debug_struct("Described")
+            .field("variables", &self.variables.len())
+            .field("functions", &self.functions.len())
             .finish_non_exhaustive()
     }
 }
 
 impl Data {
-    /// Of all files of a build that there are: its program, its separate debug file. The first one that
-    /// has descriptions counts, and has so many bytes of them at most.
+    /// Reads those of a build, of which these are all files: its program, its separate debug file. The first
+    /// that has some counts. Those with more than `most` bytes are left alone.
     #[must_use]
     pub fn of_files(files: impl IntoIterator<Item = File>, most: u64) -> Self {
-        Self {
-            files: files.into_iter().collect(),
-            most,
-            read: OnceCell::new(),
-        }
+        let read = |file| dwarf::read(&file, most).map(Described::of);
+        let mut all = files.into_iter().filter_map(read);
+        let described = all.find(|described| !described.units.is_empty());
+        Self { described }
     }
 
     fn described(&self) -> Option<&Described> {
-        let read = |file| dwarf::read(file, self.most).map(Described::of);
-        let of_files = || {
-            let mut all = self.files.iter().filter_map(read);
-            all.find(|described| !described.units.is_empty())
-        };
-        let described = self.read.get_or_init(of_files).as_ref()?;
+        let described = self.described.as_ref()?;
         described.left.set(MOST_ENTRIES);
         Some(described)
     }
 
-    /// Reads the descriptions now.
-    pub fn read(&self) {
-        self.described();
-    }
-
-    /// Bytes of descriptions that have been read.
+    /// How many bytes they are.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let read = self.read.get().and_then(Option::as_ref);
-        read.map_or(0, |described| dwarf::bytes(&described.dwarf))
+        let described = self.described.as_ref();
+        described.map_or(0, |described| dwarf::bytes(&described.dwarf))
     }
 
     /// The variable at an address, in the file's own numbering.

@@ -18,7 +18,7 @@ const MOST_IN_FILE: u64 = 1 << 30;
 
 pub(crate) type Reader = EndianArcSlice<LittleEndian>;
 
-/// The descriptions in a file; `None`: it has none, or more than so many bytes of them.
+/// The descriptions in a file; `None`: it has none, or more than `most` bytes of them.
 pub(crate) fn read(file: &File, most: u64) -> Option<Dwarf<Reader>> {
     let cache = ReadCache::new(file);
     let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;

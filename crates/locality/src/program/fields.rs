@@ -1,9 +1,9 @@
 //! Which member of which type an access meets.
 //!
 //! A variable of a file has its address. On the heap the type follows from the instruction's address
-//! register: it holds a pointer of the source's, or an instruction made it from one. That is looked for
-//! backward as long as it is certain what the thread executed, then as the only one of the function
-//! that writes the register. (`perf annotate --data-type` has the same aim.)
+//! register: it holds a pointer of the source's, or an instruction made its value from one. That
+//! instruction is looked for backward, as long as it is certain what the thread executed. Then it is the
+//! only one of the function that writes the register, if there is one. (`perf annotate --data-type` has the same aim.)
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use tailscope_process::rooted::FileKey;

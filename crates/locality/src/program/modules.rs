@@ -220,7 +220,6 @@ impl Module {
         let room = MOST_DESCRIBED.saturating_sub(*described);
         self.data.get_or_insert_with(|| {
             let data = Data::of_files(files, room);
-            data.read();
             *described += data.bytes();
             data
         })

@@ -1,8 +1,8 @@
 //! Where the instructions of a function begin, and which of them jumps lead to.
 //!
 //! A thread that is at an instruction came from the one before it, unless a jump or a return leads
-//! there. This is certain only where all jumps of the function are known. Nothing jumps into its middle
-//! from elsewhere, but its parts that the compiler moved away.
+//! there. This is certain only where all jumps of the function are known, with those in parts of it
+//! that the compiler moved away: no other code jumps into its middle.
 
 use std::collections::HashSet;
 
