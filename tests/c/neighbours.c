@@ -18,35 +18,31 @@
 
 enum side { LEFT, RIGHT };
 
-/* A type, and what the two threads do with one of it. */
-#define PAIR(type, left, right)                                                      \
-	struct type {                                                                \
-		volatile long left;                                                  \
-		volatile int right;                                                  \
-	};                                                                           \
-	struct type##_padded {                                                       \
-		volatile long left;                                                  \
-		char free[LINE];                                                     \
-		volatile int right;                                                  \
-	};                                                                           \
-	static void KEPT use_##type(struct type *it, enum side side)                 \
-	{                                                                            \
-		for (int i = 0; i < TURN; i++) {                                     \
-			if (side == LEFT)                                            \
-				it->left++;                                          \
-			else                                                         \
-				it->right++;                                         \
-		}                                                                    \
-	}                                                                            \
-	static void KEPT use_padded_##type(struct type##_padded *it, enum side side) \
-	{                                                                            \
-		for (int i = 0; i < TURN; i++) {                                     \
-			if (side == LEFT)                                            \
-				it->left++;                                          \
-			else                                                         \
-				it->right++;                                         \
-		}                                                                    \
+/* What the two threads do with one of a type. */
+#define USE(name, type, left, right)                           \
+	static void KEPT name(struct type *it, enum side side) \
+	{                                                      \
+		for (int i = 0; i < TURN; i++) {               \
+			if (side == LEFT)                      \
+				it->left++;                    \
+			else                                   \
+				it->right++;                   \
+		}                                              \
 	}
+
+/* A type, and one whose members have a line each. */
+#define PAIR(type, left, right)            \
+	struct type {                      \
+		volatile long left;        \
+		volatile int right;        \
+	};                                 \
+	struct type##_padded {             \
+		volatile long left;        \
+		char free[LINE];           \
+		volatile int right;        \
+	};                                 \
+	USE(use_##type, type, left, right) \
+	USE(use_padded_##type, type##_padded, left, right)
 
 /* One of a type as a variable, in a line of its own. */
 #define VARIABLE(type)                                \

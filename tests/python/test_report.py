@@ -39,6 +39,17 @@ class Balanced(HTMLParser):
         assert self.open.pop() == tag
 
 
+def check_one_file(page: str) -> None:
+    """The page is well-formed, and loads nothing from elsewhere."""
+    reader = Balanced()
+    reader.feed(page)
+    assert reader.open == []
+    assert not re.search(r"https?:|//[a-z]|<script|<link|<img|\ssrc=", page)
+    for picture in re.findall(r"<svg.*?</svg>", page, re.S):
+        assert ElementTree.fromstring(picture).get("aria-label")
+        assert "nan" not in picture
+
+
 @pytest.fixture(scope="module")
 def written(planted: tuple[Path, World]) -> str:
     return page(tailscope.open(planted[0]).explain("p99"))
