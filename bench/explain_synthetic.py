@@ -29,7 +29,7 @@ CAUSES = (
     "irq", "softirq_net", "softirq_timer", "softirq_other", "fault", "steal", "queue",
 )  # fmt: skip
 #: Causes that not all ledgers have: written where their columns are given.
-NEWER = ("stopped", "reclaim", "tcp", "accept", "unknown")
+NEWER = ("stopped", "reclaim", "tcp", "accept", "unknown", "downstream")
 #: Causes that no recorder knows: they bring a ledger to the twenty of the largest measurement.
 EXTRA = tuple(f"extra_{number}" for number in range(1, 7))
 #: The key of a file's checksum in its footer, and what stands for it while it is computed.

@@ -21,7 +21,10 @@ from tailscope.present.cause_table import (
 from tailscope.present.terminal import ACCENT, BOLD, DIM, Terminal, noticed
 from tailscope.quantity import count, duration, percent, span_of_time
 from tailscope.statistics.blame import words
-from tailscope.statistics.explanation import Explanation
+from tailscope.statistics.explanation import Explanation, Together
+
+#: Parts of the percentile that are worth a word.
+MATTERS = 0.02
 
 
 def render(
@@ -176,9 +179,17 @@ def together(explanation: Explanation, terminal: Terminal, detail: Detail) -> It
         yield from terminal.wrapped(
             f"without {' + '.join(step.causes)}: {explanation.target.name} "
             f"{duration(step.predicted.ns)} ({span_of_time(step.predicted)}; in another recording "
-            f"of this length {span_of_time(step.again)})",
+            f"of this length {span_of_time(step.again)}){unusual(explanation, step)}",
             indent="  ",
         )
+
+
+def unusual(explanation: Explanation, step: Together) -> str:
+    """What comes of it where only what is unusual of the causes goes, if that matters."""
+    if step.usual_ns <= MATTERS * explanation.at_target.ns:
+        return ""
+    kept = duration(step.predicted.ns + step.usual_ns)
+    return f"; {kept} if {' + '.join(step.causes)} varies on as in most spans"
 
 
 def segments(explanation: Explanation, terminal: Terminal, detail: Detail) -> Iterator[str]:

@@ -20,6 +20,7 @@ from tailscope.engines.measure import Strikes
 from tailscope.engines.overview import look_over
 from tailscope.engines.spans import Spans, spans_named
 from tailscope.engines.timed import Timed
+from tailscope.engines.value_counts import Ranked
 from tailscope.errors import LedgerError
 from tailscope.ledger.causes import RUNNING
 from tailscope.ledger.ledger import Ledger
@@ -30,6 +31,9 @@ from tailscope.statistics.interrupt_penalty import Calm
 from tailscope.statistics.span_name import length_s
 from tailscope.statistics.storm import calm
 from tailscope.statistics.target import Target
+
+#: How far beyond the quartiles the usual ends, in distances between them.
+FENCE = 3.0
 
 
 class Kind(Enum):
@@ -75,6 +79,19 @@ class Base:
         if self.kind is Kind.BASELINE and cause not in self.unknown:
             return self.medians.get(cause, 0)
         return int(found.ranked.values[0])
+
+    def usual(self, found: Strikes) -> int | None:
+        """Up to how much of a cause is usual (ns), where most spans have it and so it varies.
+
+        The outer fence of its logarithms (Tukey, Exploratory Data Analysis, 1977): latencies are
+        spread by factors.
+        """
+        if self.kind is not Kind.MEDIAN or found.values.value_at(0.5) <= 0:
+            return None
+        held = found.ranked.values > 0
+        values = Ranked(found.ranked.values[held], found.ranked.weights[held]).binned()
+        low, high = (values.value_at(quartile) for quartile in (0.25, 0.75))
+        return int(high * (high / low) ** FENCE)
 
     def mean(self, cause: str, limit: int) -> float:
         """How much of a cause (ns) the spans have that the target is compared with."""

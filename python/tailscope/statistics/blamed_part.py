@@ -70,13 +70,19 @@ def without(
     for cause, names in some_of.items():
         if cause in remedies.medians:
             capped = only(capped, cause, names, remedies.medians[cause])
-    found = [counterfactual.at_once(capped, whole, remedies, [*all_of, *some_of])]
+    causes = [*all_of, *some_of]
+    found = [counterfactual.at_once(capped, whole, remedies, causes)]
     # Each leaves something, such as a queue behind a wait: to fix more saves no less.
     if all_of and some_of:
         found.append(counterfactual.at_once(spans, whole, remedies, list(all_of)))
     if QUEUE in some_of and (one := replayed(spans, whole, some_of[QUEUE])):
         found.append(one)
-    return min(found, key=lambda one: one.predicted.ns)
+    most = min(found, key=lambda one: one.predicted.ns)
+    if remedies.usual.keys().isdisjoint(causes):
+        return most
+    return most.down_to(
+        counterfactual.at_once(capped, whole, remedies, causes, Remedies.fix_of_unusual)
+    )
 
 
 def replayed(spans: Spans, whole: Baseline, names: Sequence[str]) -> Counterfactual | None:

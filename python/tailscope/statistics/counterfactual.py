@@ -21,7 +21,7 @@ matters, as long as the percentile and all of its replicates stay above it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -97,6 +97,18 @@ class Counterfactual:
     #: How much more it saves if all running goes that may be their penalty. The intervals hold
     #: both.
     perhaps_ns: float = 0.0
+    #: How much less it saves if spans keep what is usual of the causes. The intervals hold both.
+    usual_ns: float = 0.0
+
+    def down_to(self, least: Counterfactual) -> Counterfactual:
+        """The same, with intervals that reach as far as those of what is saved at least."""
+        return replace(
+            self,
+            predicted=replace(self.predicted, hi=max(self.predicted.hi, least.predicted.hi)),
+            saving=replace(self.saving, lo=min(self.saving.lo, least.saving.lo)),
+            again=replace(self.again, hi=max(self.again.hi, least.again.hi)),
+            usual_ns=max(least.predicted.ns - self.predicted.ns, 0.0),
+        )
 
     def up_to(self, most: Counterfactual) -> Counterfactual:
         """The same, with intervals that reach as far as those of what is saved at most."""
@@ -198,7 +210,11 @@ def curve(spans: Spans, baseline: Baseline, fix: Fix) -> Distribution:
 
 
 def at_once(
-    all_spans: Spans, whole: Baseline, remedies: Remedies, causes: Sequence[str]
+    all_spans: Spans,
+    whole: Baseline,
+    remedies: Remedies,
+    causes: Sequence[str],
+    fix: Callable[[Remedies, Sequence[str]], Fix] = Remedies.fix,
 ) -> Counterfactual:
     """The percentile with all of some causes fixed; those that no span met change nothing."""
     met = [cause for cause in causes if cause in remedies.medians]
@@ -206,7 +222,7 @@ def at_once(
     if measured is None:
         return unchanged(whole)
     spans, baseline = measured
-    return without(spans, baseline, remedies.fix(met))
+    return without(spans, baseline, fix(remedies, met))
 
 
 def together(

@@ -63,12 +63,14 @@ class Together:
     cold_ns: float = 0.0
     #: How much more is saved if all running goes with them that may be their penalty.
     perhaps_ns: float = 0.0
+    #: How much less is saved if spans keep what is usual of these causes.
+    usual_ns: float = 0.0
 
     @classmethod
     def of(cls, causes: Sequence[str], found: Counterfactual) -> Together:
         """What was found with these causes fixed."""
         intervals = found.predicted, found.saving, found.again
-        return cls(tuple(causes), *intervals, found.cold_ns, found.perhaps_ns)
+        return cls(tuple(causes), *intervals, found.cold_ns, found.perhaps_ns, found.usual_ns)
 
 
 @dataclass(frozen=True)

@@ -42,11 +42,19 @@ class Fix:
     perhaps: tuple[Penalty, ...] = ()
     #: The same, and all of it goes.
     whole: tuple[Penalty, ...] = ()
+    #: Of some causes only spans with more than this (ns) change: up to there is usual.
+    usual: dict[str, int] = field(default_factory=dict)
 
     @property
     def bare(self) -> Fix:
         """The same, but the penalties stay."""
-        return Fix(self.limits, stays=(*self.penalties, *self.stays))
+        stays = (*self.penalties, *self.stays)
+        return Fix(self.limits, stays=stays, usual=self.usual)
+
+    @property
+    def changed_above(self) -> dict[str, int]:
+        """From how much of each cause on (ns) a span changes."""
+        return {cause: max(ns, self.usual.get(cause, ns)) for cause, ns in self.limits.items()}
 
     @property
     def at_most(self) -> Fix:
@@ -55,7 +63,7 @@ class Fix:
 
     def more(self, spans: Spans) -> dict[str, IntegerValue]:
         """What it takes of each cause (ns)."""
-        return self.taken(spans.value, lambda one: one.gain(spans), ibis.greatest)
+        return self.taken(spans.value, lambda one: one.gain(spans), ibis.greatest, ibis.ifelse)
 
     def more_in(self, rows: Sample) -> dict[str, NDArray[np.int64]]:
         """The same for rows in memory."""
@@ -63,16 +71,21 @@ class Fix:
         def greatest(*values: NDArray[np.int64] | int) -> NDArray[np.int64]:
             return reduce(np.maximum, values)
 
-        return self.taken(rows.values.__getitem__, lambda one: one.gain_in(rows), greatest)
+        value = rows.values.__getitem__
+        return self.taken(value, lambda one: one.gain_in(rows), greatest, np.where)
 
     def taken(
         self,
         value: Callable[[str], Whole],
         gain: Callable[[Penalty], Whole],
         greatest: Callable[..., Whole],
+        choose: Callable[..., Whole],
     ) -> dict[str, Whole]:
         """What it takes, from the values of causes and their penalties."""
-        found = {cause: greatest(value(cause) - limit, 0) for cause, limit in self.limits.items()}
+        found = {
+            cause: choose(value(cause) > above, value(cause) - self.limits[cause], 0)
+            for cause, above in self.changed_above.items()
+        }
         # The penalties of two causes may be the same running.
         goes = [gain(one) for one in self.penalties]
         stays = [gain(one) for one in self.stays]
@@ -99,6 +112,8 @@ class Remedies:
     penalties: dict[str, Penalty] = field(default_factory=dict)
     #: The most that the penalties of others may be.
     perhaps: dict[str, Penalty] = field(default_factory=dict)
+    #: Of causes that most spans have: up to how much is usual (ns).
+    usual: dict[str, int] = field(default_factory=dict)
 
     def fix(self, causes: Sequence[str]) -> Fix:
         """Some of them at once."""
@@ -106,3 +121,8 @@ class Remedies:
         stays = tuple(one for cause, one in self.penalties.items() if cause not in causes)
         perhaps = tuple(one for cause, one in self.perhaps.items() if cause in causes)
         return Fix({cause: self.medians[cause] for cause in causes}, goes, stays, perhaps)
+
+    def fix_of_unusual(self, causes: Sequence[str]) -> Fix:
+        """The same, but spans keep what is usual of these causes."""
+        usual = {cause: ns for cause, ns in self.usual.items() if cause in causes}
+        return replace(self.fix(causes), usual=usual)

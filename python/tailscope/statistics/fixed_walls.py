@@ -46,7 +46,7 @@ def excess(spans: Spans, fix: Fix) -> tuple[Counts, Counts]:
     wall = spans.table.wall_ns
     for more in fix.more(spans).values():
         wall = wall - more
-    over = [spans.value(cause) > limit for cause, limit in fix.limits.items()]
+    over = [spans.value(cause) > above for cause, above in fix.changed_above.items()]
     rows = spans.table.filter(ibis.or_(*over))
 
     def counts(wall: IntegerValue) -> Counts:
@@ -60,7 +60,8 @@ def excess(spans: Spans, fix: Fix) -> tuple[Counts, Counts]:
 
 def excess_in(rows: Sample, fix: Fix) -> tuple[Counts, Counts]:
     """The same for rows in memory."""
-    over = np.logical_or.reduce([rows.values[cause] > most for cause, most in fix.limits.items()])
+    above = fix.changed_above.items()
+    over = np.logical_or.reduce([rows.values[cause] > ns for cause, ns in above])
     rows = rows.where(over)
     without = rows.wall - sum(fix.more_in(rows).values(), np.zeros_like(rows.wall))
     return in_memory.walls(rows), Counts(rows.block, bins_of(without), rows.weight)

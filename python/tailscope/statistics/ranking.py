@@ -141,6 +141,7 @@ def rank_all(
         {name: one.base_ns for name, one in struck.items()},
         {name: one.penalty for name, one in struck.items() if one.penalty},
         {name: one.perhaps for name, one in struck.items() if one.perhaps},
+        {name: one.usual_ns for name, one in struck.items() if one.usual_ns is not None},
     )
     together = counterfactual.together(spans, baseline, remedies, worth_fixing(found))
     drawn = drawn.resting_on(rest_known)

@@ -52,6 +52,8 @@ class Strike:
     penalty: Penalty | None
     #: The most that this may be, where it is not known; None: nothing.
     perhaps: Penalty | None
+    #: Up to how much of it is usual (ns); None where most spans have none of it.
+    usual_ns: int | None
 
 
 def strike(
@@ -92,6 +94,7 @@ def strike(
         without,
         penalty,
         perhaps,
+        base.usual(found),
     )
 
 

@@ -1,0 +1,70 @@
+"""`explain --without` of a cause that most spans have: does what is usual of it stay, or go?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import Command, flat, runner
+from conftest import Make
+from tailscope.cli import main
+
+#: Spans of a tenth of a millisecond that wait for another server, one in fifty for far longer.
+SPANS, OWN, USUAL, FAULT = 20_000, 100_000, 300_000, 4_000_000
+FAULTY = np.arange(SPANS) % 50 == 7
+
+
+def answers(seed: int, spread: float) -> np.ndarray:
+    """How long another server takes when all is well (ns): spread by factors."""
+    luck = np.random.default_rng(seed).standard_normal(SPANS)
+    return (USUAL * np.exp(spread * luck)).astype(np.int64)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Command:
+    return runner(main, capsys)
+
+
+def recorded(make: Make, waits: np.ndarray) -> Path:
+    return make(wall_ns=OWN + waits, downstream_ns=waits)
+
+
+def without(run: Command, ledger: Path) -> dict[str, float]:
+    code, out, _ = run(ledger, "--without", "downstream", "--json")
+    assert code == 0
+    found: dict[str, float] = json.loads(out)["without"]
+    return found
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.35])
+def test_the_interval_holds_what_comes_when_only_the_fault_goes(
+    spread: float, make: Make, run: Command
+) -> None:
+    calm = answers(1, spread)
+    came_true = np.quantile(OWN + answers(2, spread), 0.99)
+    found = without(run, recorded(make, np.where(FAULTY, FAULT, calm)))
+    assert found["predicted_ns"] == pytest.approx(OWN + USUAL, rel=0.03)
+    assert found["predicted_ns"] < came_true <= found["again_hi_ns"], found
+    # No more than that: it does not reach to what the fault takes.
+    assert found["again_hi_ns"] < 1.15 * came_true, found
+    assert found["predicted_ns"] + found["usual_ns"] == pytest.approx(came_true, rel=0.06)
+
+
+def test_a_fault_no_longer_than_the_usual_can_be_may_stay(make: Make, run: Command) -> None:
+    ledger = recorded(make, np.where(FAULTY, FAULT, answers(1, 0.7)))
+    found = without(run, ledger)
+    assert found["again_hi_ns"] == pytest.approx(OWN + FAULT, rel=0.01), found
+
+
+def test_a_cause_that_most_spans_lack_goes_whole(make: Make, run: Command) -> None:
+    waits = np.where(np.arange(SPANS) % 3 == 0, answers(1, 0.35), 0)
+    assert without(run, recorded(make, waits))["usual_ns"] == 0
+
+
+def test_the_text_says_what_comes_if_the_usual_stays(make: Make, run: Command) -> None:
+    ledger = recorded(make, np.where(FAULTY, FAULT, answers(1, 0.35)))
+    code, out, _ = run(ledger, "--without", "downstream")
+    assert code == 0
+    assert "if downstream varies on as in most spans" in flat(out), out
