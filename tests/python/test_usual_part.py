@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import Command, flat, runner
-from conftest import Make
+from conftest import Make, rewrite
 from tailscope.cli import main
 
 #: Spans of a tenth of a millisecond that wait for another server, one in fifty for far longer.
@@ -31,8 +31,8 @@ def recorded(make: Make, waits: np.ndarray) -> Path:
     return make(wall_ns=OWN + waits, downstream_ns=waits)
 
 
-def without(run: Command, ledger: Path) -> dict[str, float]:
-    code, out, _ = run(ledger, "--without", "downstream", "--json")
+def without(run: Command, ledger: Path, what: str = "downstream") -> dict[str, float]:
+    code, out, _ = run(ledger, "--without", what, "--json")
     assert code == 0
     found: dict[str, float] = json.loads(out)["without"]
     return found
@@ -61,6 +61,16 @@ def test_a_fault_no_longer_than_the_usual_can_be_may_stay(make: Make, run: Comma
 def test_a_cause_that_most_spans_lack_goes_whole(make: Make, run: Command) -> None:
     waits = np.where(np.arange(SPANS) % 3 == 0, answers(1, 0.35), 0)
     assert without(run, recorded(make, waits))["usual_ns"] == 0
+
+
+def test_who_is_named_leaves_what_is_usual_already(make: Make, run: Command) -> None:
+    ledger = recorded(make, np.where(FAULTY, FAULT, answers(1, 0.35)))
+    who = "if(downstream_ns > 3000000, '10.0.0.2:80', '10.0.0.1:80')"
+    rewrite(ledger, f"SELECT * EXCLUDE row, {who} AS downstream_by FROM {{rows}}")
+    found = without(run, ledger, "downstream:10.0.0.2:80")
+    came_true = np.quantile(OWN + answers(2, 0.35), 0.99)
+    assert found["usual_ns"] == 0
+    assert found["predicted_ns"] == pytest.approx(came_true, rel=0.03)
 
 
 def test_the_text_says_what_comes_if_the_usual_stays(make: Make, run: Command) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import ibis
 
@@ -78,11 +79,12 @@ def without(
     if QUEUE in some_of and (one := replayed(spans, whole, some_of[QUEUE])):
         found.append(one)
     most = min(found, key=lambda one: one.predicted.ns)
-    if remedies.usual.keys().isdisjoint(causes):
+    # To name one leaves what others are to blame for, so the usual is left already.
+    varies = {cause: ns for cause, ns in remedies.usual.items() if cause in all_of}
+    if not varies:
         return most
-    return most.down_to(
-        counterfactual.at_once(capped, whole, remedies, causes, Remedies.fix_of_unusual)
-    )
+    only_unusual = partial(Remedies.fix, usual=varies)
+    return most.down_to(counterfactual.at_once(capped, whole, remedies, causes, only_unusual))
 
 
 def replayed(spans: Spans, whole: Baseline, names: Sequence[str]) -> Counterfactual | None:

@@ -8,7 +8,7 @@ leaves it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, TypeVar
@@ -115,14 +115,11 @@ class Remedies:
     #: Of causes that most spans have: up to how much is usual (ns).
     usual: dict[str, int] = field(default_factory=dict)
 
-    def fix(self, causes: Sequence[str]) -> Fix:
-        """Some of them at once."""
+    def fix(self, causes: Sequence[str], usual: Mapping[str, int] | None = None) -> Fix:
+        """Some of them at once; of those in `usual`, spans keep up to so much (ns)."""
         goes = tuple(one for cause, one in self.penalties.items() if cause in causes)
         stays = tuple(one for cause, one in self.penalties.items() if cause not in causes)
         perhaps = tuple(one for cause, one in self.perhaps.items() if cause in causes)
-        return Fix({cause: self.medians[cause] for cause in causes}, goes, stays, perhaps)
-
-    def fix_of_unusual(self, causes: Sequence[str]) -> Fix:
-        """The same, but spans keep what is usual of these causes."""
-        usual = {cause: ns for cause, ns in self.usual.items() if cause in causes}
-        return replace(self.fix(causes), usual=usual)
+        limits = {cause: self.medians[cause] for cause in causes}
+        kept = {cause: ns for cause, ns in (usual or {}).items() if cause in causes}
+        return Fix(limits, goes, stays, perhaps, usual=kept)
