@@ -279,7 +279,7 @@ def run(chosen: argparse.Namespace) -> int:
 
         write(render(explanation, terminal, Detail(chosen.verbose, chosen.impact)))
     if chosen.html:
-        from tailscope.present.explain_page import save
+        from tailscope.present.pages.explain import save
 
         save(explanation, chosen.html)
         if not chosen.quiet:

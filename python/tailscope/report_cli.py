@@ -13,7 +13,7 @@ from tailscope import __version__
 from tailscope.cli import Parser, complain, guarded
 from tailscope.errors import MachineError, TailscopeError
 from tailscope.present.output import write
-from tailscope.present.pages import draw
+from tailscope.present.pages import DRAWN, draw
 from tailscope.present.terminal import Terminal
 
 EXAMPLES = """\
@@ -50,8 +50,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = Parser(
         prog="tailscope report",
-        description="Draw the page of a report: HTML with pictures, from the JSON of explain, "
-        "observe, timeline story, borrow, locality, chase or cost.",
+        description=f"Draw the page of a report: HTML with pictures, from the JSON of {DRAWN}.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -139,8 +138,7 @@ def parsed(text: bytes, file: str) -> object:
         return json.loads(text, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
         raise TailscopeError(
-            f"{file} is not JSON ({error}); write it with tailscope explain --json, tailscope "
-            "observe --json or tailscope timeline story --json"
+            f"{file} is not JSON ({error}); write it with the option --json of tailscope {DRAWN}"
         ) from error
 
 

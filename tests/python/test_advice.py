@@ -11,7 +11,7 @@ import tailscope
 from conftest import Make, rewrite
 from tailscope.ledger.causes import MEANING
 from tailscope.present.advice import ADVICE, MOST, advice, advised
-from tailscope.present.explain_page import page
+from tailscope.present.pages.explain import page
 from tailscope.present.terminal import plain
 from tailscope.present.text import render
 from tailscope.statistics.blame import Blame, Blamed

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tailscope
 from conftest import Make, rewrite
-from tailscope.present.explain_page import page
+from tailscope.present.pages.explain import page
 from tailscope.present.text import render
 from tailscope.statistics.blame import Blame, Blamed, mostly, of_span, words
 from tailscope.statistics.explanation import Cause, Explanation

@@ -14,7 +14,8 @@ import tailscope
 from conftest import Make, rewrite
 from explain_synthetic import START_NS
 from tailscope.engines.sample import Sample
-from tailscope.present import explain_page, text
+from tailscope.present import text
+from tailscope.present.pages.explain import page
 from tailscope.statistics import explanation
 from tailscope.statistics.bootstrap import draw
 from tailscope.statistics.cache_penalty import cache_penalty
@@ -299,7 +300,7 @@ def test_no_more_goes_with_what_a_span_brings_on_itself_than_that_took(make: Mak
     assert cause(found, "io").saving.hi == pytest.approx(60_000, rel=0.05)
     said = "30.0 µs of running may go with it: see the interval"
     assert said in text.render(found, detail=text.Detail(verbose=True))
-    assert said in explain_page.page(found)
+    assert said in page(found)
 
 
 def test_a_quota_used_up_in_each_period_leaves_spans_cold(make: Make) -> None:
@@ -342,7 +343,7 @@ def test_the_text_the_report_and_json_say_it(make: Make, name: str, said: str) -
     wall = rng.integers(60_000, 70_000, ROWS) + np.where(struck, 120_000, 0)
     found = explained(make, start_ns=start_ns, wall_ns=wall, **{f"{name}_ns": booked})
     assert said in text.render(found, detail=text.Detail(verbose=True))
-    assert said in explain_page.page(found)
+    assert said in page(found)
     assert found.to_dict()["causes"][0]["cold_ns"] > 80_000
 
 

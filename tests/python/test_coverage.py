@@ -13,7 +13,7 @@ from command import Command, flat, runner
 from conftest import Make, rewrite
 from explain_synthetic import World
 from tailscope import cli, diff_cli
-from tailscope.present.explain_page import page
+from tailscope.present.pages.explain import page
 from tailscope.statistics.coverage import Coverage, Shared
 
 WALL = np.where(np.arange(1000) % 50 == 49, 1_000_000, 100_000)

@@ -18,9 +18,9 @@ from made_reports import EVIL
 from tailscope.cli import main
 from tailscope.engines.grid import STEPS, Distribution, last_quantile, tail_quantiles
 from tailscope.errors import TailscopeError
-from tailscope.present.charts import points
-from tailscope.present.explain_page import page
 from tailscope.present.pages import draw
+from tailscope.present.pages.charts.explanation import points
+from tailscope.present.pages.explain import page
 from tailscope.statistics.chain import Chain, Opened
 from tailscope.statistics.explanation import Explanation
 

@@ -14,7 +14,7 @@ import tailscope
 from conftest import Make
 from explain_synthetic import World
 from tailscope.ledger.causes import MEANING
-from tailscope.present.explain_page import page
+from tailscope.present.pages.explain import page
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 

@@ -8,7 +8,7 @@ import pytest
 import tailscope
 from browser import Browser
 from explain_synthetic import World
-from tailscope.present.explain_page import save
+from tailscope.present.pages.explain import save
 from tailscope.statistics.explanation import explain
 from tailscope.statistics.target import parse
 

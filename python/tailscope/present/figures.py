@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailscope.ledger.causes import CAUSES, RUNNING
-from tailscope.present.charts import class_name
+from tailscope.present.pages.charts.explanation import class_name
 from tailscope.present.pages.parts import Table
 from tailscope.quantity import count, duration
 from tailscope.statistics.blame import of_span

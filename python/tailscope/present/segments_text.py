@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tailscope.present.cause_table import Detail, cause_cells, heads, shown_columns
-from tailscope.present.charts import clock
 from tailscope.present.diff_text import causes
+from tailscope.present.pages.charts.explanation import clock
 from tailscope.present.terminal import DIM, Terminal
 from tailscope.quantity import count, duration, percent
 from tailscope.statistics.segments import Segments

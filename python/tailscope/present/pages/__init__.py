@@ -28,6 +28,9 @@ from tailscope.escaping import escaped
 #: Longer texts are cut in the middle; the report as text, at its end. No real name is that long.
 LONGEST, LONGEST_TEXT = 500, 200_000
 
+#: The commands whose JSON has a page (`PAGES`), in words.
+DRAWN = "explain, observe, timeline story, borrow, locality, chase or cost"
+
 #: What a JSON object of an unexpected form leads to.
 MALFORMED = (
     LookupError,
@@ -75,17 +78,14 @@ def unknown(report: Mapping[str, Any]) -> str:
     """Why there is no page for some JSON."""
     if report.keys() & {"rates", "stories", "causes"}:
         return "an older tailscope wrote this JSON: write it again with this version"
-    return (
-        "this JSON has no page: write it with the option --json of tailscope explain, observe, "
-        "timeline story, borrow, locality, chase or cost"
-    )
+    return f"this JSON has no page: write it with the option --json of tailscope {DRAWN}"
 
 
 def explain(report: Mapping[str, Any], _number: int) -> str:
-    from tailscope.present.pages.explain import colours, context
+    from tailscope.present.pages.explain import page
     from tailscope.present.pages.explain_json import explanation
 
-    return rendered("explain", context(explanation(report)), colours())
+    return page(explanation(report))
 
 
 def observe(report: Mapping[str, Any], _number: int) -> str:

@@ -10,11 +10,14 @@ from markupsafe import Markup
 
 from tailscope.ledger.causes import MEANING
 from tailscope.ledger.provenance import Measured
-from tailscope.present import chain_text, charts, code_text, figures
+from tailscope.present import chain_text, code_text, figures
 from tailscope.present.account import intervals, losses
 from tailscope.present.advice import advised
 from tailscope.present.answer import answer
 from tailscope.present.cause_table import is_small, penalty_words
+from tailscope.present.output import write
+from tailscope.present.pages import rendered
+from tailscope.present.pages.charts import explanation as charts
 from tailscope.present.pages.charts import flame
 from tailscope.present.pages.charts.frame import HALF, WIDE, drawn
 from tailscope.present.pages.parts import Fact, Panel, Table
@@ -28,6 +31,16 @@ from tailscope.statistics.explanation import Cause, Explanation
 OTHERS = 30
 #: The slowest spans in the picture.
 WORST = 15
+
+
+def save(explanation: Explanation, file: str) -> None:
+    """Write the page; a page that is not complete never replaces one that is."""
+    write(file, page(explanation))
+
+
+def page(explanation: Explanation) -> str:
+    """The whole document."""
+    return rendered("explain", context(explanation), colours())
 
 
 def context(explanation: Explanation) -> dict[str, Any]:
