@@ -2,7 +2,7 @@
 //!
 //! [`sampler`] samples the memory accesses of a running program, and [`profile`] says which lines its
 //! threads and phases share. The methods are those of Accesstest and Accessprof (Curto, 2023), without
-//! hardware that samples addresses. [`chase::replay`] acts out what was sampled, which predicts what
+//! hardware that samples addresses. [`chase::replay`] replays what was sampled, which predicts what
 //! a move would gain in that program.
 
 #![forbid(unsafe_code)]

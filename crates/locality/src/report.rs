@@ -42,7 +42,7 @@ pub struct Report {
     pub visits: Visits,
     /// How far apart two CPUs were; `None` if it was not measured.
     pub distance: Option<Distance>,
-    /// What `tailscope locality predict` acts out; `None` without a phase, or with too few accesses.
+    /// What `tailscope locality predict` replays; `None` without a phase, or with too few accesses.
     pub demands: Option<Demands>,
     /// The number of lines that the program uses.
     pub lines: Lines,

@@ -95,7 +95,7 @@ pub struct Sampling {
 
 /// Predict what a program gains if its phase runs on a CPU of its own
 ///
-/// Takes what `tailscope locality --phase FUNCTION --json` found, and acts it out on this machine:
+/// Takes what `tailscope locality --phase FUNCTION --json` found, and replays it on this machine:
 /// sessions access as many lines, as often, with as many writes, for as long. It measures three ways
 /// in turn: each thread stays (`sync`), it lets others run at the start of the phase (`yield`), or it
 /// moves to the CPU of the phase and back (`delegate`). Variants of what was found, as other samples
@@ -111,12 +111,12 @@ Run it on a machine of the same kind that does nothing else. It takes about half
 gets one CPU, and the rest of the program the other one: with a phase that is much shorter than the
 rest, one of the CPUs has little to do, which costs what the prediction says.
 
-What it assumes: accesses wait for each other, as in a linked list. The accesses in the kernel do not
-change. A line belongs to a thread if samples of one thread only touch it.
+What it assumes: accesses wait for each other, as in a linked list. Accesses in the kernel stay the
+same. A line belongs to a thread if samples of one thread only touch it.
 docs/how-to/predict-a-move.md explains each figure.
 
-Exit codes: 1 if the samples say too little; 2 if the file is no such report; 3 if other programs had
-the CPUs.")]
+Exit codes: 1 if the samples say too little; 2 if the file is no such report; 3 if other programs
+had the CPUs.")]
 pub struct Predict {
     /// What `tailscope locality --phase FUNCTION --json` printed
     #[arg(value_name = "FILE")]
@@ -152,7 +152,7 @@ pub struct Predict {
     #[arg(short, long)]
     pub quiet: bool,
 
-    /// Be the process that acts out one part of the prediction
+    /// Be the process that replays one part of the prediction
     #[arg(long, hide = true, requires = "parent")]
     pub part: Option<usize>,
 

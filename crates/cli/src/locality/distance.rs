@@ -93,7 +93,7 @@ impl LineNs {
         }
         let sampled = steady(sampled).map(|ns| format!(", and {ns:.0} ns where it was sampled"));
         Some(format!(
-            "While it was acted out, a cache line took {} from one CPU to the other{}: the gain may \
+            "While it was replayed, a cache line took {} from one CPU to the other{}: the gain may \
              be another there.",
             range(acted),
             sampled.unwrap_or_default()

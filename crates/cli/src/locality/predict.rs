@@ -39,7 +39,7 @@ const LONGEST_NS: f64 = 1e8;
 /// Fewer threads that share the time: nothing moves between them.
 const FEWEST_THREADS: f64 = 1.5;
 
-/// The part of the report of `tailscope locality` that is acted out.
+/// The part of the report of `tailscope locality` that is replayed.
 #[derive(Debug, Deserialize)]
 struct Found {
     kind: String,
@@ -67,7 +67,7 @@ struct Report {
     prediction: Prediction,
 }
 
-/// Acts out what was found, and prints what that shows.
+/// Replays what was found, and prints what that shows.
 pub fn run(args: &Predict) -> Result<ExitCode> {
     if let Some(parent) = args.parent {
         apart::end_with(parent)?;
@@ -132,7 +132,7 @@ pub fn run(args: &Predict) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// As the process that [`apart::act`] starts: acts out one part, and prints what that shows.
+/// As the process that [`apart::act`] starts: replays one part, and prints what that shows.
 fn act(
     part: usize,
     args: &Predict,
@@ -249,7 +249,7 @@ fn text(report: &Report) -> String {
     let [phase_ns, rest_ns] = prediction.visit_ns;
     let _ = writeln!(
         text,
-        "A round has {:.1} us in `{}` and {:.1} us outside, in user space. It was acted out with {} \
+        "A round has {:.1} us in `{}` and {:.1} us outside, in user space. It was replayed with {} \
          sessions, {} and {} accesses, and {:.0} KiB of lines.",
         phase_ns / 1e3,
         report.phase,

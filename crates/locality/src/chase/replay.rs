@@ -1,4 +1,4 @@
-//! Acts out what a program demands of memory, in each mode: a prediction that is a measurement.
+//! Replays what a program demands of memory, in each mode: a prediction that is a measurement.
 //!
 //! Goal: what moving a phase to its data would gain, in per cent with an interval. Rejected: a model
 //! of caches and coherence, which needs the latency of each case on each machine, and the sizes of
@@ -38,7 +38,7 @@ const PILOTS: usize = 6;
 const CLOSE: f64 = 0.03;
 /// Visits that take longer than this many times the program's were not fitted.
 const TOO_LONG: f64 = 1.3;
-/// Processes that act out what was found.
+/// Processes that replay what was found.
 const AS_FOUND: usize = 3;
 
 /// How long a round of the program takes.
@@ -69,14 +69,14 @@ pub struct Gain {
     pub wants: Option<u64>,
 }
 
-/// What was acted out.
+/// What was replayed.
 #[derive(Debug, Clone, Serialize)]
 pub struct Prediction {
     /// What the modes would gain.
     pub gains: Vec<Gain>,
     /// ns of a visit of the phase, and of the rest of a round.
     pub visit_ns: [f64; 2],
-    /// Accesses of each, as acted out.
+    /// Accesses of each, as replayed.
     pub accesses: [f64; 2],
     /// Bytes of the lines of all sessions.
     pub bytes: u64,
@@ -105,7 +105,7 @@ pub enum ReplayError {
     Fit,
 }
 
-/// A demand as acted out by one process.
+/// A demand as replayed by one process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Acted {
     /// The modes' speeds.
@@ -116,7 +116,7 @@ pub struct Acted {
     pub bytes: u64,
 }
 
-/// The demands to act out, each in a process of its own: one path differs by some points between
+/// The demands to replay, each in a process of its own: one path differs by some points between
 /// processes, however long each of them measures. First comes what was found, more than once, then
 /// each variant.
 pub fn parts(demands: &Demands) -> impl ExactSizeIterator<Item = &Demand> {
@@ -127,7 +127,7 @@ pub fn parts(demands: &Demands) -> impl ExactSizeIterator<Item = &Demand> {
     (0..AS_FOUND + demands.variants.len()).map(of)
 }
 
-/// Acts out one of the [`parts`].
+/// Replays one of the [`parts`].
 ///
 /// # Errors
 /// See [`ReplayError`].
@@ -202,7 +202,7 @@ fn gain(mode: usize, found: &[Acted], variants: &[Acted], samples: u64) -> Optio
     })
 }
 
-/// How many threads are acted out: those of the program, as equally many on each CPU.
+/// How many threads are replayed: those of the program, as equally many on each CPU.
 fn threads(demand: &Demand, options: &Options) -> usize {
     let on_each = (demand.threads / options.cpus.len() as f64)
         .round()

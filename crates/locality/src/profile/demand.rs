@@ -1,4 +1,4 @@
-//! What one round of a program demands of memory, so that it can be acted out elsewhere.
+//! What one round of a program demands of memory, so that it can be replayed elsewhere.
 //!
 //! A *round* is a visit of the phase, and what a thread does until its next visit. Its lines come in
 //! the groups of Accessprof's table ([`super::groups`]). Each group is cut by how often its lines are

@@ -1,4 +1,4 @@
-//! Acts out demands, each in a process of its own.
+//! Replays demands, each in a process of its own.
 
 use std::io::Write;
 use std::process::{self, Command, Output, Stdio};
@@ -36,7 +36,7 @@ pub enum Answer {
     Failed(String),
 }
 
-/// Has processes act out all parts of `report`, the bytes of the file that `args` names, where a cache
+/// Has processes replay all parts of `report`, the bytes of the file that `args` names, where a cache
 /// line takes about `line_ns` from one CPU to the other. Where that does not happen for long, it goes
 /// on without. `say` gets the number of those that are done.
 pub fn act_all(
@@ -71,7 +71,7 @@ pub fn act_all(
     Ok(acted)
 }
 
-/// Has a process act out one part, where a line takes about `line_ns`.
+/// Has a process replay one part, where a line takes about `line_ns`.
 fn act(
     number: usize,
     args: &Predict,
