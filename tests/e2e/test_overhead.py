@@ -133,6 +133,29 @@ def test_what_can_not_be_held_is_refused(
     assert ended.code == 2 and why in ended.err, ended
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--span", "syscall:ready..send", "--traceparent"], "--traceparent needs requests"),
+        ([], "already holds a ledger"),
+    ],
+)
+def test_what_is_refused_is_refused_before_the_machine_is_calibrated(
+    words: list[str],
+    why: str,
+    record: Callable[..., Recorder],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not words:
+        (folder / "ledger").mkdir()
+        (folder / "ledger" / "ledger.json").touch()
+    monkeypatch.setenv("TAILSCOPE_COST", str(folder / "cost.json"))
+    ended = record("--overhead", "1%", "-p", os.getpid(), *words).wait()
+    assert ended.code == 2 and why in ended.err, ended
+    assert not (folder / "cost.json").exists()
+
+
 def test_a_recording_that_is_too_short_is_refused(
     with_overhead: Callable[..., Recorder], served: Started
 ) -> None:
@@ -250,6 +273,7 @@ def test_an_agent_is_attached_for_a_part_of_the_time(budgeted: Agent, served: St
     assert all(0 <= one["attached_ns"] <= one["whole_ns"] for one in held), held
 
 
+@pytest.mark.more
 def test_an_agent_that_rests_reloads_its_configuration(budgeted: Agent, served: Started) -> None:
     attaches_and_detaches(budgeted)
     config = budgeted.folder.parent / "agent.toml"

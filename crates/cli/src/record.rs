@@ -1,5 +1,6 @@
 //! `tailscope record`.
 
+mod args;
 mod overhead;
 
 use std::os::unix::process::ExitStatusExt;
@@ -9,11 +10,12 @@ use anyhow::Result;
 use tailscope_record::{End, Listener, Place, Prints, Progress, RecordError, SpanSource};
 use tailscope_trace::Existing;
 
-use crate::args::Record;
 use crate::screen::Screen;
 use crate::streams::say;
 use crate::subject::{self, Kept, Session};
 use crate::units::{bytes, count, time};
+
+pub use args::Record;
 
 /// Records, and says how it went.
 pub fn run(args: Record) -> Result<ExitCode> {

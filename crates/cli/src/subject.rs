@@ -20,6 +20,7 @@ use tailscope_record::{
     RecordError, Recorder, ResolvedProbes, SpanSource, wanted_events,
 };
 use tailscope_signals::patience::Patience;
+use tailscope_trace::may_begin;
 
 use crate::failure::Failure;
 pub use args::Subject;
@@ -63,7 +64,6 @@ pub struct Session {
 impl Session {
     /// Finds the processes, starts the command, and begins.
     pub fn begin(args: &Subject, kept: Kept<'_>, prints: Prints) -> Result<Self> {
-        let traces = kept.traces;
         let counters = kept
             .counters
             .map_or(Ok(Vec::new()), |list| wanted_events(list, &Pmus::here()));
@@ -77,7 +77,7 @@ impl Session {
                  tailscope.h and use --span sdk",
             ));
         }
-        check_names(args, traces, &spans)?;
+        check(args, &kept, &spans)?;
         let resolved = resolve_probes(&spans, &processes, launched.as_ref())?;
         let options = options(args, kept, spans, counters, launched.is_some());
         let mut recorder = Recorder::start(&options, resolved).map_err(failure)?;
@@ -167,13 +167,17 @@ pub fn options(
     }
 }
 
-/// Only requests that are put together from slices have names and traces.
-fn check_names(args: &Subject, traces: bool, spans: &[SpanSource]) -> Result<()> {
+/// Refuses options that don't go together, and a folder that holds a ledger.
+pub fn check(args: &Subject, kept: &Kept<'_>, spans: &[SpanSource]) -> Result<()> {
+    if let Some(place) = &kept.ledger {
+        may_begin(&place.folder, place.existing).map_err(|e| failure(e.into()))?;
+    }
+    // Only requests that are put together from slices have names and traces.
     let asked = [
         (args.no_names, "--no-names"),
         (args.name.is_some(), "--name"),
         (args.tls_names, "--tls-names"),
-        (traces, "--traceparent"),
+        (kept.traces, "--traceparent"),
     ];
     let Some((_, option)) = asked.into_iter().find(|(asked, _)| *asked) else {
         return Ok(());

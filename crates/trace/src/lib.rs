@@ -29,7 +29,7 @@ pub use row::{Counts, Link, MOST_COUNTS, SpanName, SpanRow};
 pub use schema::is_taken;
 pub use write::{
     Existing, Kind, LOST_UNWRITTEN, LedgerWriter, Names, OwnedValue, STACKS, SamplesWriter,
-    Sealing, TableEditor, TableWriter, Totals, Value, Written, clear,
+    Sealing, TableEditor, TableWriter, Totals, Value, Written, clear, may_begin,
 };
 
 /// The name of the file in a ledger's folder that says what the ledger is.

@@ -29,7 +29,7 @@ Examples:
   tailscope borrow --restore                               end what a killed tailscope left behind
 
 The command's stdin is empty. With --json the command's stdout goes to stderr. If the command ends
-first, the exit code is that of the command. It is 128 plus the signal's number if a signal ended it.
+first, the exit code is that of the command, or 128 plus the number of the signal that ended it.
 With -d, Ctrl-C, or the end of the server, tailscope stops the command and exits with 0.
 
 A hardware thread that shares a core with a lent CPU is not taken into account."

@@ -18,12 +18,11 @@ use super::progress::Progress;
 Examples:
   tailscope cost calibrate                           measure this machine, in ten seconds
   tailscope cost show                                what one hit of each kind costs here
+  tailscope cost predict -p PID --with 'record --span syscall:ready..send'
   tailscope cost predict -p PID --with 'perf record -F 999 -g'
   tailscope cost predict -p PID --with \"bpftrace -e 'uprobe:/usr/bin/server:work { @ = count(); }'\"
   tailscope cost advise -p PID --budget 1%           the highest sampling rates within 1 %
   tailscope cost verify -p PID --with 'strace -f -c' --progress io:calls
-
-  tailscope cost predict -p PID --with 'record --span syscall:ready..send'
 
 Commands that can be predicted: tailscope record, timeline and locality, perf record, perf stat,
 bpftrace -e, strace. What perf trace costs is not predicted; `cost verify` measures it.")]

@@ -12,9 +12,10 @@ use tailscope_kernel::Kernel;
 use tailscope_kernel::timeline::Events;
 use tailscope_record::{Options, Policy, Process};
 
-use crate::args::{Args, Command, Record};
+use crate::args::{Args, Command};
 use crate::failure::Failure;
 use crate::locality::Sampling;
+use crate::record::Record;
 use crate::subject::{Kept, load_failure, options, resolve_probes, sources};
 use crate::timeline::{self, Timeline};
 

@@ -36,7 +36,7 @@ For other threads than the first, write counter:PID/TID:EVENT or meter:PID/TID:C
 the report breaks rates down by it.
 
 Times are in cycles of the machine's clock (TSC, CNTVCT), which has a constant frequency. Process
-ids are those of the initial namespace. docs/reference/observe.md explains each figure.")]
+ids are those of the observer's PID namespace. docs/reference/observe.md explains each figure.")]
 pub struct Observe {
     /// Read this counter (repeatable, at most 4)
     #[arg(short, long = "signal", value_name = "SIGNAL")]

@@ -11,8 +11,7 @@ use tailscope_cost::duty_cycle::Spent;
 use tailscope_record::{End, Listener, Live, Prints, Progress, RecordError, SpanSource};
 use tailscope_trace::Overhead;
 
-use super::{begin, end, kept, summary};
-use crate::args::Record;
+use super::{Record, begin, end, kept, summary};
 use crate::cost;
 use crate::failure::Failure;
 use crate::overhead::{Asked, Rested, rest, said};
@@ -27,11 +26,14 @@ pub fn run(args: &Record, budget: f64, stop: &AtomicBool) -> Result<ExitCode> {
     let mut screen = Screen::new(args.quiet);
     let subject = &args.subject;
     let processes = targets(&subject.pids, &[], subject.no_children, "record")?;
-    if sources(subject, &processes, None)?.contains(&SpanSource::Sdk) {
+    let spans = sources(subject, &processes, None)?;
+    if spans.contains(&SpanSource::Sdk) {
         return Err(Failure::usage(
             "--overhead is not for SDK spans: use --sample, or name other spans (--span request)",
         ));
     }
+    // Calibrating takes ten seconds: what can be refused is refused before.
+    subject::check(subject, &kept(args), &spans)?;
     let asked = Asked {
         budget,
         duration: args.duration,

@@ -29,7 +29,7 @@ Examples:
   tailscope timeline --slow p99.9 -o windows -- ./server --port 80
   tailscope timeline -p PID --span sdk --slow 5ms       spans that the program marks with the SDK
   tailscope timeline -p PID --slow p99 --overhead 1%    for as much of the time as costs 1 %
-  kill -USR1 $(pidof tailscope)                         write the window now
+  kill -USR1 PID                                        write a window now: PID is the recorder's
   tailscope timeline dump /run/timeline.sock            the same, through --control's socket
   tailscope timeline story windows/slow-0001.timeline   where the time of its slow requests went
   tailscope timeline requests windows                   the slow requests of all windows

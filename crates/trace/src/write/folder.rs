@@ -28,18 +28,36 @@ pub(crate) fn prepare(folder: &Path, existing: Existing) -> Result<Folder> {
     let failed = |source| Error::losing_io("create", folder, 0, source);
     let held = Folder::make(folder).map_err(failed)?;
     let inside = held.held_path();
-    let partitions = partitions(&inside)?;
-    let info = inside.join(LEDGER_JSON);
-    // Partitions without ledger.json are what an overwrite leaves that was cut off.
-    if info.symlink_metadata().is_err() && partitions.is_empty() {
+    if !holds_ledger(&inside)? {
         return Ok(held);
     }
     match existing {
-        Existing::Refuse => Err(Error::Exists {
-            path: folder.to_path_buf(),
-        }),
+        Existing::Refuse => Err(exists(folder)),
         Existing::Overwrite => clear(&inside).map(|()| held),
     }
+}
+
+/// Whether a ledger may begin in this folder: asked before anything is measured for it.
+///
+/// # Errors
+/// [`Error::Exists`] if it holds a ledger and `existing` does not allow to replace it.
+pub fn may_begin(folder: &Path, existing: Existing) -> Result<()> {
+    if existing == Existing::Refuse && folder.is_dir() && holds_ledger(folder)? {
+        return Err(exists(folder));
+    }
+    Ok(())
+}
+
+fn exists(folder: &Path) -> Error {
+    Error::Exists {
+        path: folder.to_path_buf(),
+    }
+}
+
+/// Partitions without ledger.json are what an overwrite leaves that was cut off.
+fn holds_ledger(folder: &Path) -> Result<bool> {
+    let has_info = folder.join(LEDGER_JSON).symlink_metadata().is_ok();
+    Ok(has_info || !partitions(folder)?.is_empty())
 }
 
 /// Marks the folder as one that is being written to, as long as the file is open: by a shared lock

@@ -30,7 +30,7 @@ use crate::info::{LedgerInfo, State};
 use crate::{CauseSet, Error, Metadata, Result, SpanName, SpanRow, Summary, partition, schema};
 
 pub use self::edit::{OwnedValue, TableEditor};
-pub use self::folder::{Existing, STACKS, clear};
+pub use self::folder::{Existing, STACKS, clear, may_begin};
 pub use self::names::Names;
 pub use self::samples::SamplesWriter;
 pub use self::sealing::Sealing;
