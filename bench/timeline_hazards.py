@@ -22,7 +22,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -33,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import ROOT, Bench, Result, at_least, bench, known
+from search_server import free_ports, index, java, need_built, serves
 
 Span = tuple[int, int]
 Story = dict[str, Any]
@@ -45,8 +45,6 @@ DOCUMENTS = 30_000
 WANTED = 50
 #: How long one hazard may take to strike as often, in s.
 PATIENCE = 150
-CLASSES = ROOT / "target" / "lab" / "search"
-LUCENE = ROOT / "target" / "lucene"
 #: Requests a second, by two clients. Acknowledgements are delayed only on a connection where the
 #: next question follows an answer within 40 ms, so for Nagle they ask more often.
 RATE, RATE_OF_NAGLE = 30, 100
@@ -60,35 +58,6 @@ HAZARDS: dict[str, tuple[int, str, str]] = {
     # Others wait for the CPU that whoever loads has, or for that thread: their story says so too.
     "restart": (5_000_000, "class_loading waiting_for_cpu", "loading or initialising classes"),
 }
-
-
-def java(*options: object) -> list[str]:
-    """A JVM with little memory, whose compiler is soon done."""
-    jars = ":".join(str(path) for path in (CLASSES, *sorted(LUCENE.glob("*.jar"))))
-    always = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx192m", "-Xmn24m"]
-    return ["java", *always, *map(str, options[:-1]), "-cp", jars, "Search", *options[-1]]
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses."""
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
-
-
-def serves(port: int, seconds: float = 60) -> None:
-    """Waits until somebody does."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    sys.exit(f"nobody serves port {port}")
 
 
 class Search:
@@ -302,17 +271,14 @@ def main() -> None:
     parser.add_argument("--wanted", type=int, default=WANTED, help="requests of each hazard")
     parser.add_argument("--hazard", choices=HAZARDS, action="append", help="only these")
     args = parser.parse_args()
-    if not CLASSES.exists() or not list(LUCENE.glob("*.jar")):
-        sys.exit("the search server is not built: run `make search` first")
+    need_built()
     result = Result("timeline_hazards", "Whether stories name what held up a search server")
     # One hazard may be measured anew: what is known of the others stays.
     result.figures = known(result.name).get("figures", {})
     with bench() as b:
-        index = b.folder / "index"
-        words = ["index", str(index), str(WORKERS), str(DOCUMENTS)]
-        subprocess.run(java(words), check=True, stderr=subprocess.DEVNULL)
+        indexes = index(b, WORKERS, DOCUMENTS)
         for hazard in args.hazard or HAZARDS:
-            measure(b, index, hazard, args, result)
+            measure(b, indexes, hazard, args, result)
     for hazard, found in result.figures.items():
         what = f"{hazard}: stories whose first sentence names it"
         result.bars.append(at_least(what, 95, found["share"], "%"))

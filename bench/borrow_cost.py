@@ -1,12 +1,14 @@
-"""What lending a server's CPU costs it: memcached at three loads, with a batch that burns CPU time.
+"""What lending a server's CPU costs it, at three loads, with a batch that burns CPU time.
 
-The batch runs on memcached's CPU in three ways: under `tailscope borrow`, at nice 19, and at nice
-0. The load generator's p99 compares them, with one run of each next to the others. For `borrow`,
-its own report says in addition what the server's p99 was with lending on and off, by random phases,
-with the interval. CPU busy is what /proc/stat counts for that CPU.
+The server is memcached, or the lab's search server (Lucene: a coordinator and a worker). The batch
+runs on its CPU in three ways: under `tailscope borrow`, at nice 19, and at nice 0. The load
+generator's p99 compares them, with one run of each next to the others. For `borrow`, its own report
+says in addition what the server's p99 was with lending on and off, by random phases, with the
+interval. CPU busy is what /proc/stat counts for that CPU.
 
-    .venv/bin/python bench/borrow_memcached.py
-    .venv/bin/python bench/borrow_memcached.py --load 50 --seconds 20 --no-result
+    .venv/bin/python bench/borrow_cost.py
+    .venv/bin/python bench/borrow_cost.py --load 50 --seconds 20 --no-result
+    make search && .venv/bin/python bench/borrow_cost.py --server search
 """
 
 from __future__ import annotations
@@ -35,9 +37,12 @@ from harness import (
     idle_cpu_share,
     table,
 )
+from search_server import free_ports, index, java, need_built, serves
 
-#: The rate at which the CPU time of a request is first measured, and how often again.
-PROBE_RATE, STEPS = 5_000, 4
+#: How often the rate is corrected by the CPU time that a request takes.
+STEPS = 4
+#: Of the search server: few documents, so that enough requests fit into the phases without lending.
+DOCUMENTS = 2_000
 #: Lending starts in this time; the phases of the report come after it.
 START_S = 3
 BATCH = ("hog", "--threads", "2")
@@ -55,6 +60,45 @@ class Run:
     p99_us: float
     busy: float
     report: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server on its CPU: whose idle time is lent, all processes, and how the load asks it."""
+
+    pid: int
+    pids: tuple[int, ...]
+    asked: tuple[str, ...]
+    #: At which rate the CPU time of a request is first measured.
+    probe_rate: int
+    #: How long a run under borrow has to be, so that the phases without lending say something.
+    seconds: int
+
+    def cpu_ns(self) -> int:
+        """The CPU time of all of it so far."""
+        return sum(map(cpu_ns, self.pids))
+
+
+def memcached(b: Bench) -> Server:
+    """One thread."""
+    pid = start_server(b, "memcached").pid
+    return Server(pid, (pid,), ("--memcached", f"127.0.0.1:{PORT}"), 5_000, 30)
+
+
+def search(b: Bench) -> Server:
+    """The coordinator has the requests, and waits for the worker. Both are on the same CPU."""
+    need_built()
+    folder, (port, worker_port) = index(b, 1, DOCUMENTS), free_ports(2)
+    words = ["worker", str(worker_port), str(folder / "0"), "none", "8", str(b.folder / "log")]
+    worker = b.start(java(words), SERVER_CPU, stderr=subprocess.DEVNULL)
+    serves(worker_port)
+    coordinator = b.start(java(["coordinator", str(port), str(worker_port)]), SERVER_CPU)
+    serves(port)
+    pids = (coordinator.pid, worker.pid)
+    return Server(coordinator.pid, pids, ("--http", f"http://127.0.0.1:{port}/"), 300, 120)
+
+
+SERVERS = {"memcached": memcached, "search": search}
 
 
 def lab(b: Bench) -> str:
@@ -78,12 +122,12 @@ def batch(b: Bench, kind: str, pid: int, seconds: int) -> Iterator[subprocess.Po
     b.end(process)
 
 
-def measure(b: Bench, pid: int, load: int, rate: int, kind: str, seconds: int) -> Run:
+def measure(b: Bench, server: Server, load: int, rate: int, kind: str, seconds: int) -> Run:
     """One run."""
-    with batch(b, kind, pid, seconds + 2 * START_S) as process:
+    with batch(b, kind, server.pid, seconds + 2 * START_S) as process:
         time.sleep(START_S if kind == "borrow" else 0.5)
         begin = cpu_times(SERVER_CPU)
-        latency = under_load(b, rate, seconds)
+        latency = under_load(b, server, rate, seconds)
         busy = 1 - idle_cpu_share(begin, cpu_times(SERVER_CPU))
         report = {}
         if kind == "borrow" and process is not None:
@@ -92,9 +136,9 @@ def measure(b: Bench, pid: int, load: int, rate: int, kind: str, seconds: int) -
     return Run(load, kind, latency["p50"] / 1e3, latency["p99"] / 1e3, busy, report)
 
 
-def under_load(b: Bench, rate: int, seconds: int) -> dict[str, float]:
+def under_load(b: Bench, server: Server, rate: int, seconds: int) -> dict[str, float]:
     """The latency that clients see without the generator's own delays, in ns."""
-    command = [lab(b), "load", "--memcached", f"127.0.0.1:{PORT}", "--json"]
+    command = [lab(b), "load", *server.asked, "--json"]
     options = ["--rate", str(rate), "-d", f"{seconds}s"]
     first = ["chrt", "-f", "50", "taskset", "-c", str(SPARE_CPU)]
     process = b.start([*first, *command, *options], stdout=subprocess.PIPE)
@@ -104,17 +148,17 @@ def under_load(b: Bench, rate: int, seconds: int) -> dict[str, float]:
     return json.loads(output.splitlines()[-1])["served_ns"]
 
 
-def rate_of(b: Bench, pid: int, load: int) -> int:
+def rate_of(b: Bench, server: Server, load: int) -> int:
     """The request rate at which the server alone uses this share of its CPU.
 
     A request costs less at a higher rate, as the server takes several at a time: so the rate is
     found in steps.
     """
-    rate = PROBE_RATE
+    rate = server.probe_rate
     for _ in range(STEPS):
-        before = cpu_ns(pid)
-        under_load(b, rate, 3)
-        per_request = (cpu_ns(pid) - before) / (3 * rate)
+        before = server.cpu_ns()
+        under_load(b, server, rate, 3)
+        per_request = (server.cpu_ns() - before) / (3 * rate)
         rate = round(load / 100 * 1e9 / per_request)
     return rate
 
@@ -165,20 +209,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--server", choices=SERVERS, default="memcached")
     parser.add_argument("--load", type=int, action="append", help="percent of the server's CPU")
-    parser.add_argument("--seconds", type=int, default=30, help="of each run under borrow")
+    parser.add_argument("--seconds", type=int, help="of each run under borrow [30; search: 120]")
     parser.add_argument("--no-result", action="store_true", help="write nothing")
     args = parser.parse_args()
-    result = Result("borrow_memcached", "What lending a server's CPU costs it")
+    name = f"borrow_{args.server}"
+    result = Result(name, f"What lending its CPU costs a server ({args.server})")
     runs = []
     with bench() as b:
         b.copy(ROOT / "target" / "release" / "tailscope-lab")
-        server = start_server(b, "memcached")
+        server = SERVERS[args.server](b)
+        whole = args.seconds or server.seconds
         for load in args.load or (30, 50, 70):
-            rate = rate_of(b, server.pid, load)
+            rate = rate_of(b, server, load)
             for kind in ("none", "borrow", "nice 19", "nice 0"):
-                seconds = args.seconds if kind == "borrow" else max(5, args.seconds // 4)
-                runs.append(measure(b, server.pid, load, rate, kind, seconds))
+                seconds = whole if kind == "borrow" else max(5, whole // 4)
+                runs.append(measure(b, server, load, rate, kind, seconds))
                 print(f"{load} % ({rate}/s) {kind}: p99 {runs[-1].p99_us:.0f} µs", flush=True)
     head = ("load", "batch", "p50, µs", "p99, µs", "CPU busy, %")
     result.say("Clients' latency, and the server's CPU", table(head, list(rows(runs))))
