@@ -58,6 +58,13 @@ def test_a_fault_no_longer_than_the_usual_can_be_may_stay(make: Make, run: Comma
     assert found["again_hi_ns"] == pytest.approx(OWN + FAULT, rel=0.01), found
 
 
+def test_what_is_usual_is_no_more_than_the_largest_there_is(make: Make, run: Command) -> None:
+    """The quartiles of these waits lie ten powers of ten apart."""
+    waits = np.array([1, 10, 10**10, 10**10 + 1] * 1000)
+    found = without(run, recorded(make, waits))
+    assert found["again_hi_ns"] == pytest.approx(10**10, rel=0.01), found
+
+
 def test_a_cause_that_most_spans_lack_goes_whole(make: Make, run: Command) -> None:
     waits = np.where(np.arange(SPANS) % 3 == 0, answers(1, 0.35), 0)
     assert without(run, recorded(make, waits))["usual_ns"] == 0

@@ -91,7 +91,7 @@ class Base:
         held = found.ranked.values > 0
         values = Ranked(found.ranked.values[held], found.ranked.weights[held]).binned()
         low, high = (values.value_at(quartile) for quartile in (0.25, 0.75))
-        return int(high * (high / low) ** FENCE)
+        return int(min(high * (high / low) ** FENCE, found.ranked.values[-1]))
 
     def mean(self, cause: str, limit: int) -> float:
         """How much of a cause (ns) the spans have that the target is compared with."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import ibis
 
@@ -80,11 +79,10 @@ def without(
         found.append(one)
     most = min(found, key=lambda one: one.predicted.ns)
     # To name one leaves what others are to blame for, so the usual is left already.
-    varies = {cause: ns for cause, ns in remedies.usual.items() if cause in all_of}
-    if not varies:
+    usual = {cause: ns for cause, ns in remedies.usual.items() if cause in all_of}
+    if not usual:
         return most
-    only_unusual = partial(Remedies.fix, usual=varies)
-    return most.down_to(counterfactual.at_once(capped, whole, remedies, causes, only_unusual))
+    return most.down_to(counterfactual.at_once(capped, whole, remedies, causes, usual))
 
 
 def replayed(spans: Spans, whole: Baseline, names: Sequence[str]) -> Counterfactual | None:

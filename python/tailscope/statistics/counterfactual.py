@@ -21,7 +21,7 @@ matters, as long as the percentile and all of its replicates stay above it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -214,15 +214,18 @@ def at_once(
     whole: Baseline,
     remedies: Remedies,
     causes: Sequence[str],
-    fix: Callable[[Remedies, Sequence[str]], Fix] = Remedies.fix,
+    usual: Mapping[str, int] | None = None,
 ) -> Counterfactual:
-    """The percentile with all of some causes fixed; those that no span met change nothing."""
+    """The percentile with all of some causes fixed; those that no span met change nothing.
+
+    Of those in `usual`, spans keep up to so much (ns).
+    """
     met = [cause for cause in causes if cause in remedies.medians]
     measured = among(all_spans, whole, met) if met else None
     if measured is None:
         return unchanged(whole)
     spans, baseline = measured
-    return without(spans, baseline, fix(remedies, met))
+    return without(spans, baseline, remedies.fix(met, usual))
 
 
 def together(
