@@ -1,7 +1,7 @@
 //! Statistics while it runs, by kind of span: of the last seconds, and since the begin. They are
 //! for looking at; estimates with intervals are made from a ledger.
 //!
-//! Each kind has five slices of two seconds, and the sum of all older ones. At most 64 kinds have
+//! Each kind has five periods of two seconds, and the sum of all older ones. At most 64 kinds have
 //! figures of their own. All further kinds together are `(other)`.
 
 use std::collections::HashMap;
@@ -14,10 +14,10 @@ use tailscope_trace::{Cause, SpanName, SpanRow};
 
 use crate::tally::Tally;
 
-/// The last seconds are held in slices of this length, so that old ones can be let go.
-const SLICE: Duration = Duration::from_secs(2);
+/// The last seconds are held in periods of this length, so that old ones can be let go.
+const PERIOD: Duration = Duration::from_secs(2);
 /// Of which there are so many: the last seconds are 8 to 10.
-const SLICES: usize = 5;
+const PERIODS: usize = 5;
 /// So many kinds have figures of their own. A kind takes some 200 KiB, 0.5 MiB at the very most.
 const MOST_KINDS: usize = 64;
 /// So many names of users are remembered, and so many processes' users.
@@ -38,7 +38,7 @@ pub struct Live {
     folded: usize,
     began: Option<Instant>,
     advanced: Option<Instant>,
-    /// The slice that rows are entered into, and how many of the others were, up to all.
+    /// The period that rows are entered into, and how many of the others were, up to all.
     now: usize,
     full: u32,
 }
@@ -76,7 +76,7 @@ pub struct Kind {
     /// Whose spans they are.
     user: u32,
     past: Tally,
-    slices: [Tally; SLICES],
+    periods: [Tally; PERIODS],
     /// What was rounded off the weights so far.
     carry: f64,
     code: Vec<Code>,
@@ -155,12 +155,12 @@ impl Live {
             self.advanced.get_or_insert(now),
         );
         let mut passed = 0;
-        while now.saturating_duration_since(*advanced) >= SLICE {
-            *advanced += SLICE;
+        while now.saturating_duration_since(*advanced) >= PERIOD {
+            *advanced += PERIOD;
             passed += 1;
-            if passed <= SLICES {
-                self.now = (self.now + 1) % SLICES;
-                self.full = (self.full + 1).min(SLICES as u32 - 1);
+            if passed <= PERIODS {
+                self.now = (self.now + 1) % PERIODS;
+                self.full = (self.full + 1).min(PERIODS as u32 - 1);
                 self.kinds.iter_mut().for_each(|kind| kind.let_go(self.now));
             }
         }
@@ -189,7 +189,7 @@ impl Live {
     #[must_use]
     pub fn window(&self, now: Instant) -> Duration {
         self.advanced.map_or(Duration::ZERO, |advanced| {
-            SLICE * self.full + now.saturating_duration_since(advanced)
+            PERIOD * self.full + now.saturating_duration_since(advanced)
         })
     }
 
@@ -216,29 +216,29 @@ impl Kind {
             name,
             user,
             past: Tally::default(),
-            slices: Default::default(),
+            periods: Default::default(),
             carry: 0.0,
             code: Vec::new(),
         }
     }
 
-    fn enter(&mut self, row: &SpanRow, slice: usize) {
+    fn enter(&mut self, row: &SpanRow, period: usize) {
         // Counts are whole: what is rounded off here is counted with a later row.
         self.carry += row.weight;
         let spans = self.carry.floor();
         self.carry -= spans;
-        self.slices[slice].enter(row, spans as u64);
+        self.periods[period].enter(row, spans as u64);
     }
 
-    /// Empties the oldest slice for what comes.
-    fn let_go(&mut self, slice: usize) {
-        self.past.add(&self.slices[slice]);
-        self.slices[slice].clear();
+    /// Empties the oldest period for what comes.
+    fn let_go(&mut self, period: usize) {
+        self.past.add(&self.periods[period]);
+        self.periods[period].clear();
     }
 
     fn add_total(&self, sum: &mut Tally) {
         sum.add(&self.past);
-        self.slices.iter().for_each(|slice| sum.add(slice));
+        self.periods.iter().for_each(|period| sum.add(period));
     }
 
     /// Takes in the rows of a kind that is given up.
@@ -247,7 +247,7 @@ impl Kind {
     }
 
     fn rows(&self) -> u64 {
-        self.past.rows() + self.slices.iter().map(Tally::rows).sum::<u64>()
+        self.past.rows() + self.periods.iter().map(Tally::rows).sum::<u64>()
     }
 
     /// The functions in which the slow ones of the last seconds were, those with the most time first. Empty
@@ -277,10 +277,12 @@ impl Kind {
     /// The spans that came in the last seconds, as many as [`Live::window`] says.
     #[must_use]
     pub fn recent(&self) -> Tally {
-        self.slices.iter().fold(Tally::default(), |mut sum, slice| {
-            sum.add(slice);
-            sum
-        })
+        self.periods
+            .iter()
+            .fold(Tally::default(), |mut sum, period| {
+                sum.add(period);
+                sum
+            })
     }
 
     /// All since the begin.

@@ -114,8 +114,8 @@ static __always_inline void restart_wait(const struct hazard_process *p, struct 
 	w->since[TS_HAZARD_RUNQUEUE] = p->waiting ? bpf_ktime_get_ns() : 0;
 }
 
-static __always_inline void wait_begins(struct task_struct *task, struct hazard_process *p,
-					struct ts_hazard *w)
+static __always_inline void note_wait(struct task_struct *task, struct hazard_process *p,
+				      struct ts_hazard *w)
 {
 	struct thread *t =
 	    bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -142,7 +142,7 @@ static __always_inline void leaves(struct task_struct *task, bool preempt, unsig
 	if (!w)
 		return;
 	if (preempt || !state) {
-		wait_begins(task, p, w);
+		note_wait(task, p, w);
 		return;
 	}
 	if (!(state & (STATE_STOPPED | STATE_TRACED)) && !BPF_CORE_READ_BITFIELD(task, frozen))
@@ -206,7 +206,7 @@ int BPF_PROG(on_waking, struct task_struct *task)
 
 	/* Woken while it was on its way to sleep, it may run on without a switch. */
 	if (w && !BPF_CORE_READ(where, on_cpu))
-		wait_begins(task, p, w);
+		note_wait(task, p, w);
 	return 0;
 }
 
