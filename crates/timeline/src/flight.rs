@@ -87,7 +87,7 @@ const SDK_SHARE: u64 = 8;
 
 /// Where there are no packets, requests are followed without.
 fn requests_of(tier: Tier) -> Requests {
-    Requests::with(tier >= Tier::Requests, tier == Tier::All)
+    Requests::with(tier >= Tier::Requests)
 }
 
 /// How many spans have room in so many bytes.

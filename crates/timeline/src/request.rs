@@ -58,18 +58,14 @@ pub struct Requests {
     forgot: u64,
     /// Packets are not in the events: a request is from when its data was ready to the end of its send.
     blind: bool,
-    /// Nor is what clients on this machine do.
-    no_clients: bool,
 }
 
 impl Requests {
-    /// `packets`: whether the events have what comes in and leaves. `clients`: also what leaves
-    /// clients on this machine.
+    /// `packets`: whether the events have what comes in and leaves.
     #[must_use]
-    pub fn with(packets: bool, clients: bool) -> Self {
+    pub fn with(packets: bool) -> Self {
         Self {
             blind: !packets,
-            no_clients: !clients,
             ..Self::default()
         }
     }
@@ -184,12 +180,10 @@ impl Requests {
             at: now,
             asked,
         };
-        if !self.no_clients {
-            // The same bytes again: the first time is when they left.
-            let left = self.leaving.entry(end).or_insert(leaves);
-            if left.from != socket {
-                *left = leaves;
-            }
+        // The same bytes again: the first time is when they left.
+        let left = self.leaving.entry(end).or_insert(leaves);
+        if left.from != socket {
+            *left = leaves;
         }
         self.renew(socket, now, None, Some(end), each);
         let flow = self.flow(socket, now);

@@ -289,7 +289,7 @@ pub(crate) struct Followed {
 /// The requests of a trace by when they were found, and who is watched.
 fn requests(trace: &Trace) -> (Vec<Request>, Watched) {
     let has_packets = ["tcp", "transmit"].iter().any(|of| trace.about.records(of));
-    let mut found = Requests::with(has_packets, true);
+    let mut found = Requests::with(has_packets);
     let mut requests: Vec<Request> = Vec::new();
     let mut probed = Probed::default();
     let mut watched = Watched::of(trace);
