@@ -75,7 +75,7 @@ def test_a_round_has_the_lines_and_writes_of_the_program(folder: Path) -> None:
 
 
 @pytest.mark.more
-def test_what_was_sampled_is_acted_out_in_three_modes(folder: Path) -> None:
+def test_what_was_sampled_is_replayed_in_three_modes(folder: Path) -> None:
     with walks(folder, "-w", "0.25L2", "-u", "10%") as program:
         found = sampled(folder, program.pid, PHASE, "-d", "4s", "--rate", "1000")
     assert all(ns > 0 for ns in found["distance"]["line_ns"])

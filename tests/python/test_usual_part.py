@@ -70,6 +70,30 @@ def test_a_cause_that_most_spans_lack_goes_whole(make: Make, run: Command) -> No
     assert without(run, recorded(make, waits))["usual_ns"] == 0
 
 
+def test_who_is_to_blame_in_all_spans_may_leave_the_usual_too(make: Make, run: Command) -> None:
+    ledger = recorded(make, np.where(FAULTY, FAULT, answers(1, 0.35)))
+    rewrite(ledger, "SELECT * EXCLUDE row, '10.0.0.2:80' AS downstream_by FROM {rows}")
+    named, whole = without(run, ledger, "downstream:10.0.0.2:80"), without(run, ledger)
+    assert named["usual_of"] == whole["usual_of"] == ["downstream"]
+    for figure in ("predicted_ns", "usual_ns", "again_hi_ns"):
+        assert named[figure] == pytest.approx(whole[figure], rel=0.01), figure
+
+
+def test_an_engine_finds_the_same_as_memory(
+    make: Make, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With interrupts whose penalty goes and stays with what they are part of."""
+    waits = np.where(FAULTY, FAULT, answers(1, 0.35))
+    struck = np.arange(SPANS) % 10 < 2
+    irq = np.where(struck, 20_000, 0)
+    ledger = make(wall_ns=OWN + waits + irq + 2 * irq, downstream_ns=waits, irq_ns=irq)
+    asked = "downstream,running,irq"
+    here = without(run, ledger, asked)
+    monkeypatch.setattr("tailscope.engines.draw.IN_MEMORY", 0)
+    assert without(run, ledger, asked) == here
+    assert here["usual_of"] == ["downstream", "running"] and here["usual_ns"] > 0
+
+
 def test_who_is_named_leaves_what_is_usual_already(make: Make, run: Command) -> None:
     ledger = recorded(make, np.where(FAULTY, FAULT, answers(1, 0.35)))
     who = "if(downstream_ns > 3000000, '10.0.0.2:80', '10.0.0.1:80')"
@@ -84,4 +108,14 @@ def test_the_text_says_what_comes_if_the_usual_stays(make: Make, run: Command) -
     ledger = recorded(make, np.where(FAULTY, FAULT, answers(1, 0.35)))
     code, out, _ = run(ledger, "--without", "downstream")
     assert code == 0
-    assert "if downstream varies on as in most spans" in flat(out), out
+    assert "if the usual variation of downstream stays" in flat(out), out
+
+
+def test_causes_that_are_also_among_the_best_are_printed_once(make: Make, run: Command) -> None:
+    waits = np.where(FAULTY, FAULT, answers(1, 0.35))
+    locks = np.where(np.arange(SPANS) % 50 == 9, FAULT, 0)
+    ledger = make(wall_ns=OWN + waits + locks, downstream_ns=waits, lock_ns=locks)
+    code, out, _ = run(ledger, "-v", "--without", "downstream,lock")
+    assert code == 0
+    assert flat(out).count("without downstream + lock:") == 1, out
+    assert "if the usual variation of downstream stays" in flat(out), out

@@ -42,10 +42,11 @@ impl Asked<'_> {
     ///
     /// # Errors
     /// The machine can't be calibrated, or the budget can't be held.
-    pub fn begin(&self, screen: &Screen, plan: impl FnOnce() -> Result<Plan>) -> Result<Budget> {
+    pub fn begin(&self, screen: &Screen, plan: &Plan) -> Result<Budget> {
+        cost::check_namespace()?;
         let costs = cost::known_or_calibrated(screen)?;
         let pids: Vec<u32> = self.processes.iter().map(|process| process.pid).collect();
-        let predict = || cost::while_attached(&plan()?, self.processes, &costs);
+        let predict = || cost::while_attached(plan, self.processes, &costs);
         let (program, prediction) = Program::seen_during(&pids, self.children, predict);
         let prediction = prediction?;
         let cycle = DutyCycle::new(self.budget, prediction.slowdown);

@@ -172,7 +172,7 @@ def together(explanation: Explanation, terminal: Terminal, detail: Detail) -> It
     """What fixing several causes at once would bring: what was asked for, and the best sets."""
     asked = (explanation.without,) if explanation.without else ()
     best = explanation.together if detail.verbose else ()
-    steps = list(dict.fromkeys((*best, *asked)))
+    steps = {step.causes: step for step in (*best, *asked)}.values()
     if steps:
         yield ""
     for step in steps:
@@ -185,11 +185,12 @@ def together(explanation: Explanation, terminal: Terminal, detail: Detail) -> It
 
 
 def unusual(explanation: Explanation, step: Together) -> str:
-    """What comes of it where only what is unusual of the causes goes, if that matters."""
-    if step.usual_ns <= MATTERS * explanation.at_target.ns:
+    """What comes of it where only what is unusual of some causes goes, if that matters."""
+    more_ns = step.usual_ns or 0.0
+    if more_ns <= MATTERS * explanation.at_target.ns:
         return ""
-    kept = duration(step.predicted.ns + step.usual_ns)
-    return f"; {kept} if {' + '.join(step.causes)} varies on as in most spans"
+    kept = duration(step.predicted.ns + more_ns)
+    return f"; {kept} if the usual variation of {' and '.join(step.usual_of)} stays"
 
 
 def segments(explanation: Explanation, terminal: Terminal, detail: Detail) -> Iterator[str]:

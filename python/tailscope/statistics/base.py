@@ -34,6 +34,8 @@ from tailscope.statistics.target import Target
 
 #: How far beyond the quartiles the usual ends, in distances between them.
 FENCE = 3.0
+#: No time is longer (ns), so that all engines can compare with it.
+LARGEST_NS = 1 << 62
 
 
 class Kind(Enum):
@@ -83,15 +85,15 @@ class Base:
     def usual(self, found: Strikes) -> int | None:
         """Up to how much of a cause is usual (ns), where most spans have it and so it varies.
 
-        The outer fence of its logarithms (Tukey, Exploratory Data Analysis, 1977): latencies are
-        spread by factors.
+        The outer fence of its logarithms in the spans that have it (Tukey, Exploratory Data
+        Analysis, 1977): latencies are spread by factors.
         """
         if self.kind is not Kind.MEDIAN or found.values.value_at(0.5) <= 0:
             return None
         held = found.ranked.values > 0
         values = Ranked(found.ranked.values[held], found.ranked.weights[held]).binned()
         low, high = (values.value_at(quartile) for quartile in (0.25, 0.75))
-        return int(min(high * (high / low) ** FENCE, found.ranked.values[-1]))
+        return int(min(high * (high / low) ** FENCE, LARGEST_NS))
 
     def mean(self, cause: str, limit: int) -> float:
         """How much of a cause (ns) the spans have that the target is compared with."""

@@ -13,7 +13,7 @@ the one that saves most counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import ibis
@@ -35,6 +35,8 @@ RECORDED = {words: name for name, words in IN_WORDS.items()}
 MARK = ":"
 #: How many names an error lists.
 LISTED = 8
+#: Who is to blame in more of the spans with a cause than this has its usual part, too.
+MOSTLY = 0.5
 
 
 @dataclass(frozen=True)
@@ -64,25 +66,26 @@ def without(
     for one in parts:
         if one.blamed is not None and one.cause not in all_of:
             some_of.setdefault(one.cause, []).append(one.blamed)
-    for cause, names in some_of.items():
-        check(spans, cause, names)
+    shares = {cause: share_of(spans, cause, names) for cause, names in some_of.items()}
     capped = spans
     for cause, names in some_of.items():
         if cause in remedies.medians:
             capped = only(capped, cause, names, remedies.medians[cause])
-    causes = [*all_of, *some_of]
-    found = [counterfactual.at_once(capped, whole, remedies, causes)]
-    # Each leaves something, such as a queue behind a wait: to fix more saves no less.
-    if all_of and some_of:
-        found.append(counterfactual.at_once(spans, whole, remedies, list(all_of)))
-    if QUEUE in some_of and (one := replayed(spans, whole, some_of[QUEUE])):
-        found.append(one)
-    most = min(found, key=lambda one: one.predicted.ns)
-    # To name one leaves what others are to blame for, so the usual is left already.
-    usual = {cause: ns for cause, ns in remedies.usual.items() if cause in all_of}
-    if not usual:
-        return most
-    return most.down_to(counterfactual.at_once(capped, whole, remedies, causes, usual))
+    replay = replayed(spans, whole, some_of[QUEUE]) if QUEUE in some_of else None
+
+    def best(usual: Mapping[str, int]) -> Counterfactual:
+        """Each way leaves something, such as a queue behind a wait: to fix more saves no less."""
+        found = [counterfactual.at_once(capped, whole, remedies, [*all_of, *some_of], usual)]
+        if all_of and some_of:
+            found.append(counterfactual.at_once(spans, whole, remedies, list(all_of), usual))
+        if replay:
+            found.append(replay)
+        return min(found, key=lambda one: one.predicted.ns)
+
+    # To name one leaves what others are to blame for, which is the usual unless most name it.
+    varies = {*all_of, *(cause for cause, share in shares.items() if share > MOSTLY)}
+    usual = {cause: ns for cause, ns in remedies.usual.items() if cause in varies}
+    return best({}).down_to(best(usual) if usual else None, tuple(usual))
 
 
 def replayed(spans: Spans, whole: Baseline, names: Sequence[str]) -> Counterfactual | None:
@@ -101,21 +104,27 @@ def replayed(spans: Spans, whole: Baseline, names: Sequence[str]) -> Counterfact
     return compare(base.drawn(draws), found.ns, replicates)
 
 
-def check(spans: Spans, cause: str, names: Sequence[str]) -> None:
-    """Raises `LedgerError` unless each of these is to blame for a cause in some span."""
+def share_of(spans: Spans, cause: str, names: Sequence[str]) -> float:
+    """The part (0 to 1) of the spans with a cause for which these are to blame.
+
+    Raises `LedgerError` unless each of them is to blame for it in some span.
+    """
     by = f"{cause}_by"
     if cause not in BLAMED or by not in spans.columns:
         raise LedgerError(f"this ledger does not say who is to blame for {cause}")
     table = spans.table
     value = spans.value(cause)
     rows = table.filter(value > 0, table[by].notnull())
-    found = spans.engine.run(rows.group_by(by=table[by]).agg(ns=spans.weigh(value)))
+    sums = {"ns": spans.weigh(value), "weight": spans.weight()}
+    found = spans.engine.run(rows.group_by(by=table[by]).agg(**sums))
     times = zip(found["ns"].astype(float).tolist(), map(str, found["by"]), strict=True)
     known = [name for _, name in sorted(times, key=lambda one: (-one[0], one[1]))]
     for name in names:
         if name not in known:
             listed = ", ".join(known[:LISTED]) or "nobody"
             raise LedgerError(f"'{name}' is not to blame for {cause}; to blame are {listed}")
+    weights = dict(zip(map(str, found["by"]), found["weight"].astype(float), strict=True))
+    return sum(weights[name] for name in names) / sum(weights.values())
 
 
 def only(spans: Spans, cause: str, names: Sequence[str], limit_ns: int) -> Spans:

@@ -97,17 +97,23 @@ class Counterfactual:
     #: How much more it saves if all running goes that may be their penalty. The intervals hold
     #: both.
     perhaps_ns: float = 0.0
-    #: How much less it saves if spans keep what is usual of the causes. The intervals hold both.
-    usual_ns: float = 0.0
+    #: How much less it saves if spans keep what is usual of some causes, and of which. The
+    #: intervals hold both. None: that was not computed.
+    usual_ns: float | None = None
+    usual_of: tuple[str, ...] = ()
 
-    def down_to(self, least: Counterfactual) -> Counterfactual:
-        """The same, with intervals that reach as far as those of what is saved at least."""
+    def down_to(self, least: Counterfactual | None, of: tuple[str, ...]) -> Counterfactual:
+        """The same, with intervals that reach as far as those of what is saved at least: if spans
+        keep what is usual of these causes."""
+        if least is None:
+            return replace(self, usual_ns=0.0)
         return replace(
             self,
             predicted=replace(self.predicted, hi=max(self.predicted.hi, least.predicted.hi)),
             saving=replace(self.saving, lo=min(self.saving.lo, least.saving.lo)),
             again=replace(self.again, hi=max(self.again.hi, least.again.hi)),
             usual_ns=max(least.predicted.ns - self.predicted.ns, 0.0),
+            usual_of=of,
         )
 
     def up_to(self, most: Counterfactual) -> Counterfactual:

@@ -63,14 +63,17 @@ class Together:
     cold_ns: float = 0.0
     #: How much more is saved if all running goes with them that may be their penalty.
     perhaps_ns: float = 0.0
-    #: How much less is saved if spans keep what is usual of these causes.
-    usual_ns: float = 0.0
+    #: How much less is saved if spans keep what is usual of some of these causes, and of which;
+    #: None: that was not computed.
+    usual_ns: float | None = None
+    usual_of: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, causes: Sequence[str], found: Counterfactual) -> Together:
         """What was found with these causes fixed."""
         intervals = found.predicted, found.saving, found.again
-        return cls(tuple(causes), *intervals, found.cold_ns, found.perhaps_ns, found.usual_ns)
+        parts = found.cold_ns, found.perhaps_ns, found.usual_ns, found.usual_of
+        return cls(tuple(causes), *intervals, *parts)
 
 
 @dataclass(frozen=True)

@@ -86,19 +86,29 @@ class Fix:
             cause: choose(value(cause) > above, value(cause) - self.limits[cause], 0)
             for cause, above in self.changed_above.items()
         }
+
+        def goes_with(one: Penalty) -> Whole:
+            """A penalty stays where its cause does."""
+            if one.cause not in self.usual:
+                return gain(one)
+            return choose(value(one.cause) > self.usual[one.cause], gain(one), 0)
+
         # The penalties of two causes may be the same running.
-        goes = [gain(one) for one in self.penalties]
+        goes = [goes_with(one) for one in self.penalties]
         stays = [gain(one) for one in self.stays]
         if RUNNING in found:
             if stays:
                 left = greatest(*stays, *goes, 0)
                 left = left - greatest(*goes, 0) if goes else left
                 found[RUNNING] = greatest(found[RUNNING] - left, 0)
+            if goes and RUNNING in self.usual:
+                # What the span runs may be usual, and was longer for a cause that goes.
+                found[RUNNING] = greatest(found[RUNNING], *goes)
         elif goes or self.whole:
             less = greatest(*goes, 0) if goes else 0
             for one in self.whole:
                 # Each may have left something behind: together no more than the span runs.
-                less = less + gain(one)
+                less = less + goes_with(one)
                 less = less - greatest(less - value(RUNNING), 0)
             found[RUNNING] = less
         return found

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::subject::{load_failure, targets};
 
 /// Hits are counted by numbers of processes that a nested namespace does not know.
-fn check_namespace() -> Result<()> {
+pub fn check_namespace() -> Result<()> {
     match PidNamespace::here().map_err(Failure::machine)? {
         PidNamespace::Initial => Ok(()),
         _ => Err(Failure::machine(

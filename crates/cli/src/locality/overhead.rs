@@ -25,7 +25,7 @@ pub fn begin(args: &Sampling, budget: f64, screen: &Screen) -> Result<Budget> {
         verb: "sample",
         cheaper: "a lower --rate, or --no-watch",
     };
-    asked.begin(screen, || Ok(cost::plan_of_locality(args)))
+    asked.begin(screen, &cost::plan_of_locality(args))
 }
 
 /// Goes from phase to phase, until the time is over, the process has ended, or a signal comes.

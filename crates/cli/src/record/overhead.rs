@@ -42,7 +42,7 @@ pub fn run(args: &Record, budget: f64, stop: &AtomicBool) -> Result<ExitCode> {
         verb: "record",
         cheaper: "spans that cost less (--span syscall:ready..send)",
     };
-    let mut held = asked.begin(&screen, || cost::plan_of_record(args, &processes))?;
+    let mut held = asked.begin(&screen, &cost::plan_of_record(args, &processes)?)?;
     let session = Session::begin(subject, kept(args), Prints::Through)?;
     begin(&screen, session.spans());
     let Outcome {

@@ -32,7 +32,7 @@ pub fn begin(args: &Timeline, budget: f64, processes: &[Process]) -> Result<Budg
         cheaper: "record with fewer hooks (tailscope record --span syscall:ready..send)",
     };
     let screen = Screen::new(args.quiet);
-    asked.begin(&screen, || cost::plan_of_timeline(args, processes))
+    asked.begin(&screen, &cost::plan_of_timeline(args, processes)?)
 }
 
 /// Goes from phase to phase, until the time is over, the processes have ended, or a signal comes.

@@ -40,12 +40,16 @@ pub(crate) fn prepare(folder: &Path, existing: Existing) -> Result<Folder> {
 /// Whether a ledger may begin in this folder: asked before anything is measured for it.
 ///
 /// # Errors
-/// [`Error::Exists`] if it holds a ledger and `existing` does not allow to replace it.
+/// [`Error::Exists`] if it holds a ledger and `existing` does not allow to replace it; [`Error::Io`]
+/// if it is no folder.
 pub fn may_begin(folder: &Path, existing: Existing) -> Result<()> {
-    if existing == Existing::Refuse && folder.is_dir() && holds_ledger(folder)? {
-        return Err(exists(folder));
+    if !folder.exists() {
+        return Ok(());
     }
-    Ok(())
+    match existing {
+        Existing::Refuse if holds_ledger(folder)? => Err(exists(folder)),
+        _ => Ok(()),
+    }
 }
 
 fn exists(folder: &Path) -> Error {

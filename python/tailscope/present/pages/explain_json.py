@@ -107,8 +107,8 @@ def cause(given: Given) -> Cause:
 def together(given: Given) -> Together:
     """Some causes fixed at once."""
     intervals = {name: interval(given, name) for name in ("predicted", "saving", "again")}
-    causes = known(given["causes"])
-    return Together(**without(given, *intervals) | intervals | {"causes": causes})
+    lists = {"causes": known(given["causes"]), "usual_of": known(given.get("usual_of", ()))}
+    return Together(**without(given, *intervals) | intervals | lists)
 
 
 def base(given: Given) -> Base:
