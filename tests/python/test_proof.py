@@ -12,7 +12,9 @@ from proof.judge import verdict
 from proof.servers import SERVERS
 
 
-def explained(p99_ns: float, without: tuple[float, float] | None, **savings: float) -> dict:
+def explained(
+    p99_ns: float, without: tuple[float, float] | None, usual_ns: float = 0.0, **savings: float
+) -> dict:
     """What explain says, as far as the proof reads it; fair shares are as large as savings."""
     causes = [
         {"name": name, "saving_ns": ns, "fair_ns": ns}
@@ -27,6 +29,7 @@ def explained(p99_ns: float, without: tuple[float, float] | None, **savings: flo
             "predicted_hi_ns": hi - 1,
             "again_lo_ns": lo,
             "again_hi_ns": hi,
+            "usual_ns": usual_ns,
         }
     return {
         "p50_ns": 10_000.0,
@@ -84,6 +87,20 @@ def test_what_came_true_must_lie_in_the_predicted_interval(calm_ns: float, held:
 
 def test_nothing_is_predicted_where_nothing_is_planted() -> None:
     assert "held" not in judged("none", runqueue=1_000)
+
+
+@pytest.mark.parametrize(
+    ("hi_ns", "usual_ns", "held"), [(99_000, 9.0, True), (101_000, 9.0, False)]
+)
+def test_an_interval_up_to_p99_as_it_is_says_nothing_of_what_is_usual(
+    hi_ns: float, usual_ns: float, held: bool
+) -> None:
+    planted = explained(100_000, (15_000.0, hi_ns), usual_ns, runqueue=80_000)
+    found = verdict(FAULTS["hog"], planted, explained(20_000, None))
+    assert found["held"] == held
+    # Luck alone may reach as far.
+    planted = explained(100_000, (15_000.0, hi_ns), runqueue=80_000)
+    assert verdict(FAULTS["hog"], planted, explained(20_000, None))["held"]
 
 
 def test_what_a_plant_does_besides_goes_with_it_and_does_not_count_as_found() -> None:
