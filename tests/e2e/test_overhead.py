@@ -137,6 +137,7 @@ def test_what_can_not_be_held_is_refused(
     ("words", "why"),
     [
         (["--span", "syscall:ready..send", "--traceparent"], "--traceparent needs requests"),
+        (["--span", "uprobe:libc.so.6:nothing_at_all"], "no function 'nothing_at_all'"),
         ([], "already holds a ledger"),
     ],
 )

@@ -28,8 +28,8 @@ use calibrate::{calibrate_here, calibration, file, known};
 pub use calibrate::{known_here, known_or_calibrated};
 use own::Ready;
 pub use own::{plan_of_locality, plan_of_record, plan_of_recording, plan_of_timeline};
-pub use predict::{check_namespace, while_attached};
 use predict::{Asked, predict_with, predicted, target};
+pub use predict::{check_namespace, while_attached};
 pub use progress::Progress;
 pub use text::{percent, with_interval};
 

@@ -16,7 +16,7 @@ use crate::cost;
 use crate::failure::Failure;
 use crate::overhead::{Asked, Rested, rest, said};
 use crate::screen::Screen;
-use crate::subject::{self, Resting, Session, sources, targets};
+use crate::subject::{self, Resting, Session, resolve_probes, sources, targets};
 
 /// How many looks at a rest are from one look at the processes to the next.
 const LOOKS: u32 = 20;
@@ -34,6 +34,7 @@ pub fn run(args: &Record, budget: f64, stop: &AtomicBool) -> Result<ExitCode> {
     }
     // Calibrating takes ten seconds: what can be refused is refused before.
     subject::check(subject, &kept(args), &spans)?;
+    resolve_probes(&spans, &processes, None)?;
     let asked = Asked {
         budget,
         duration: args.duration,
