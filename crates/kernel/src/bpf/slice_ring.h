@@ -17,7 +17,8 @@
 
 /* The largest entry fits where a row does. */
 _Static_assert(SL_ENTRY_MAX <= TS_KERNEL_ROW_MAX, "both are read from rings of the same kind");
-_Static_assert(TS_CAUSES == 14, "SL_ENTRY_MAX has room for 14, and write_entry takes them in pairs");
+_Static_assert(TS_CAUSES == 14,
+	       "SL_ENTRY_MAX has room for 14, and write_entry takes them in pairs");
 
 struct rings slice_rings SEC(".maps");
 
