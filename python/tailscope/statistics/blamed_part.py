@@ -124,7 +124,7 @@ def share_of(spans: Spans, cause: str, names: Sequence[str]) -> float:
             listed = ", ".join(known[:LISTED]) or "nobody"
             raise LedgerError(f"'{name}' is not to blame for {cause}; to blame are {listed}")
     weights = dict(zip(map(str, found["by"]), found["weight"].astype(float), strict=True))
-    return sum(weights[name] for name in names) / sum(weights.values())
+    return sum(weights[name] for name in set(names)) / sum(weights.values())
 
 
 def only(spans: Spans, cause: str, names: Sequence[str], limit_ns: int) -> Spans:
