@@ -8,6 +8,7 @@
     chase, cost       what the pages of the two benchmarks say
     locality          what the page of shared lines of memory says
     explain…          what the page of an explanation says, and how its JSON is read
+    rendering         from what they say to the page
     templates         how they say it, in HTML (Jinja2)
 
 A page has no script, font or picture from elsewhere. It can be mailed, archived and read offline.
@@ -18,12 +19,12 @@ escape every text (autoescape), and `svg` does so in pictures.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib.resources import files
 from typing import Any
 
 from tailscope import __version__
 from tailscope.errors import TailscopeError
 from tailscope.escaping import escaped
+from tailscope.present.pages.rendering import rendered
 
 #: Longer texts are cut in the middle; the report as text, at its end. No real name is that long.
 LONGEST, LONGEST_TEXT = 500, 200_000
@@ -142,24 +143,3 @@ PAGES: dict[str, Callable[[Mapping[str, Any], int], str]] = {
     "observe": observe,
     "timeline": timeline,
 }
-
-
-def style() -> str:
-    """The style sheet of all pages."""
-    return files("tailscope.present").joinpath("page.css").read_text(encoding="utf-8")
-
-
-def rendered(kind: str, context: Mapping[str, Any], more_style: str = "") -> str:
-    """The page of a kind. `more_style` is for the end of the style sheet; it is not escaped."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    templates = Environment(
-        loader=PackageLoader("tailscope.present.pages"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    frame = {"kind": kind, "style": Markup(style() + more_style), "version": __version__}
-    return templates.get_template(f"{kind}.html.j2").render(**frame, **context) + "\n"

@@ -16,11 +16,11 @@ from tailscope.present.advice import advised
 from tailscope.present.answer import answer
 from tailscope.present.cause_table import is_small, penalty_words
 from tailscope.present.output import write
-from tailscope.present.pages import rendered
 from tailscope.present.pages.charts import explanation as charts
 from tailscope.present.pages.charts import flame
 from tailscope.present.pages.charts.frame import HALF, WIDE, drawn
 from tailscope.present.pages.parts import Fact, Panel, Table
+from tailscope.present.pages.rendering import rendered
 from tailscope.present.pages.units import unbroken
 from tailscope.quantity import count, duration, percent, ratio, span_of_time
 from tailscope.statistics.blame import words
