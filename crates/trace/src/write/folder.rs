@@ -25,8 +25,7 @@ pub enum Existing {
 
 /// Opens the folder, and makes it hold no ledger.
 pub(crate) fn prepare(folder: &Path, existing: Existing) -> Result<Folder> {
-    let failed = |source| Error::losing_io("create", folder, 0, source);
-    let held = Folder::make(folder).map_err(failed)?;
+    let held = opened(folder)?;
     let inside = held.held_path();
     if !holds_ledger(&inside)? {
         return Ok(held);
@@ -41,15 +40,21 @@ pub(crate) fn prepare(folder: &Path, existing: Existing) -> Result<Folder> {
 ///
 /// # Errors
 /// [`Error::Exists`] if it holds a ledger and `existing` does not allow to replace it; [`Error::Io`]
-/// if it is no folder.
+/// if it is no folder, or another user's.
 pub fn may_begin(folder: &Path, existing: Existing) -> Result<()> {
     if !folder.exists() {
         return Ok(());
     }
+    let held = opened(folder)?;
     match existing {
-        Existing::Refuse if holds_ledger(folder)? => Err(exists(folder)),
+        Existing::Refuse if holds_ledger(&held.held_path())? => Err(exists(folder)),
         _ => Ok(()),
     }
+}
+
+/// The folder, which is made if need be, and is not another user's.
+fn opened(folder: &Path) -> Result<Folder> {
+    Folder::make(folder).map_err(|source| Error::losing_io("create", folder, 0, source))
 }
 
 fn exists(folder: &Path) -> Error {
