@@ -28,7 +28,7 @@ def java(*options: object) -> list[str]:
 
 
 def index(b: Bench, parts: int, documents: int) -> Path:
-    """Indexes of so many documents together, one for each worker: folders 0, 1, …"""
+    """The documents' indexes, one for each worker: folders 0, 1, …"""
     folder = b.folder / "index"
     words = ["index", str(folder), str(parts), str(documents)]
     subprocess.run(java(words), check=True, stderr=subprocess.DEVNULL)

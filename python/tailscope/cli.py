@@ -134,7 +134,8 @@ def parser() -> argparse.ArgumentParser:
         default=(),
         metavar="CAUSE[:NAME],…",
         help="also predict the percentile with all these causes fixed at once; with NAME, only "
-        "what that one is to blame for; the interval holds that their usual variation stays",
+        "what that one is to blame for; the interval also covers a fix that leaves their usual "
+        "variation",
     )
     found.add_argument(
         "-v", "--verbose", action="store_true", help="show all figures of each cause"
