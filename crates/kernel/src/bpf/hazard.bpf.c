@@ -29,10 +29,16 @@ struct {
 	__uint(max_entries, HAZARD_RING_BYTES);
 } changes SEC(".maps");
 
-/* A thread of a watched process, off its CPU. */
+enum thread_state {
+	SLEEPS, /* or was not seen yet */
+	WAITS,	/* for a CPU: counted in `waiting` */
+	RUNS,
+};
+
+/* A thread of a watched process. */
 struct thread {
-	__u8 waits; /* for a CPU: counted in `waiting` */
-	__u32 stop; /* the process's stop, by its number, that it takes part in; or 0 */
+	__u32 state; /* changes at once: it may be woken while it is switched in */
+	__u32 stop;  /* the process's stop, by its number, that it takes part in; or 0 */
 };
 
 struct {
@@ -44,10 +50,6 @@ struct {
 
 /* Changes that did not fit into the ring. The words have them all the same. */
 SEC(".bss.lost") __u64 lost_changes = 0;
-
-struct task_struct___cpu {
-	int on_cpu;
-} CORE;
 
 static __always_inline struct hazard_process *process_of(struct task_struct *task)
 {
@@ -108,25 +110,31 @@ static __always_inline bool is_throttled(struct task_struct *task)
 	return bpf_core_field_exists(rq->throttle_count) && rq->throttle_count > 0;
 }
 
-/* Since when no thread of the process got a CPU while one waited: from now, or not at all. */
-static __always_inline void restart_wait(const struct hazard_process *p, struct ts_hazard *w)
+static __always_inline void begins_wait(struct task_struct *task, struct hazard_process *p,
+					struct ts_hazard *w)
 {
-	w->since[TS_HAZARD_RUNQUEUE] = p->waiting ? bpf_ktime_get_ns() : 0;
-}
-
-static __always_inline void note_wait(struct task_struct *task, struct hazard_process *p,
-				      struct ts_hazard *w)
-{
-	struct thread *t =
-	    bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-
-	if (!t || t->waits)
-		return;
-	t->waits = 1;
 	if (!__sync_fetch_and_add(&p->waiting, 1))
 		w->since[TS_HAZARD_RUNQUEUE] = bpf_ktime_get_ns();
 	if (is_throttled(task))
 		begins(w, p->slot, shown_pid(task), TS_HAZARD_THROTTLED);
+}
+
+/* The thread is in this state from now on. False: it did not wait before. */
+static __always_inline bool ends_wait(struct thread *t, enum thread_state after,
+				      struct hazard_process *p, struct ts_hazard *w)
+{
+	if (__sync_lock_test_and_set(&t->state, after) != WAITS)
+		return false;
+	/* A process that is watched anew, in another slot, begins with none. */
+	if (p->waiting)
+		__sync_fetch_and_add(&p->waiting, -1);
+	/* Since when no thread of the process got a CPU while one waited: from now, or not at all. */
+	w->since[TS_HAZARD_RUNQUEUE] = p->waiting ? bpf_ktime_get_ns() : 0;
+	/* If another thread's wait has ended between the two, its 0 is lost: nobody else would write it
+	 * while the process sleeps. */
+	if (!__sync_fetch_and_add(&p->waiting, 0))
+		w->since[TS_HAZARD_RUNQUEUE] = 0;
+	return true;
 }
 
 #define STATE_STOPPED 4 /* __TASK_STOPPED */
@@ -141,14 +149,16 @@ static __always_inline void leaves(struct task_struct *task, bool preempt, unsig
 
 	if (!w)
 		return;
-	if (preempt || !state) {
-		note_wait(task, p, w);
-		return;
-	}
-	if (!(state & (STATE_STOPPED | STATE_TRACED)) && !BPF_CORE_READ_BITFIELD(task, frozen))
-		return;
 	t = bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!t)
+		return;
+	if (preempt || !state) {
+		if (__sync_lock_test_and_set(&t->state, WAITS) != WAITS)
+			begins_wait(task, p, w);
+		return;
+	}
+	ends_wait(t, SLEEPS, p, w);
+	if (!(state & (STATE_STOPPED | STATE_TRACED)) && !BPF_CORE_READ_BITFIELD(task, frozen))
 		return;
 	/* By a signal, a debugger or the freezer. The number grows before the stop begins, and once for
 	 * all threads, so that none ends another stop. */
@@ -168,19 +178,16 @@ static __always_inline void enters(struct task_struct *task)
 
 	if (!w)
 		return;
-	t = bpf_task_storage_get(&threads, task, NULL, 0);
+	t = bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!t)
 		return;
 	/* The first that runs again ends the stop; one that was slow to leave an earlier stop does not. */
 	if (t->stop && t->stop == p->stops)
 		ends(w, p->slot, shown_pid(task), TS_HAZARD_STOPPED);
 	t->stop = 0;
-	if (!t->waits)
-		return;
-	t->waits = 0;
-	__sync_fetch_and_add(&p->waiting, -1);
 	since = w->since[TS_HAZARD_RUNQUEUE];
-	restart_wait(p, w);
+	if (!ends_wait(t, RUNS, p, w))
+		return;
 	now = bpf_ktime_get_ns();
 	if (since && now - since >= TS_HAZARD_WAIT_NS)
 		tell(p->slot, shown_pid(task), TS_HAZARD_RUNQUEUE, true, now, since);
@@ -200,13 +207,16 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *task)
 {
-	struct task_struct___cpu *where = (void *)task;
 	struct hazard_process *p = process_of(task);
 	struct ts_hazard *w = p ? word_of(p) : NULL;
+	struct thread *t;
 
-	/* Woken while it was on its way to sleep, it may run on without a switch. */
-	if (w && !BPF_CORE_READ(where, on_cpu))
-		note_wait(task, p, w);
+	if (!w)
+		return 0;
+	t = bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	/* Woken on its way to sleep, or while it is switched in, it does not wait: it runs. */
+	if (t && __sync_val_compare_and_swap(&t->state, SLEEPS, WAITS) == SLEEPS)
+		begins_wait(task, p, w);
 	return 0;
 }
 
