@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections import Counter
@@ -215,6 +216,21 @@ def test_no_post_is_executed_twice_and_no_answered_one_is_lost(
     answered = {f"POST {name}" for done, _ in results for name in done}
     assert len(answered) > 100
     assert answered <= set(executed)
+
+
+def test_an_answer_before_the_end_of_a_body_says_that_the_connection_closes(
+    guard: StartGuard, pair: tuple[Replica, Replica]
+) -> None:
+    started = guard()
+    for replica in pair:
+        replica.kill()
+    with socket.create_connection(("127.0.0.1", started.port), timeout=60) as client:
+        client.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n")
+        got = b""
+        while part := client.recv(65536):
+            got += part
+    head = got.partition(b"\r\n\r\n")[0].lower()
+    assert head.startswith(b"http/1.1 502") and b"connection: close" in head, got
 
 
 def test_requests_wait_in_guard_where_replicas_have_enough(

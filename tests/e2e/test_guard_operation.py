@@ -46,6 +46,27 @@ def test_a_file_has_the_settings(pair: tuple[Replica, Replica], folder: Path) ->
     assert "line 2" in checked.stderr and "'all' is not a percentage" in checked.stderr
 
 
+def connections(port: int, *states: str) -> int:
+    """How many there are to this port of the loopback interface, in these states (proc(5))."""
+    rows = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    fields = [row.split() for row in rows]
+    return sum(row[2] == f"0100007F:{port:04X}" and row[3] in states for row in fields)
+
+
+ESTABLISHED, CLOSE_WAIT = "01", "08"
+
+
+def test_idle_connections_that_a_replica_has_closed_are_closed(
+    guard: StartGuard, pair: tuple[Replica, Replica]
+) -> None:
+    started = guard()
+    until(lambda: started.get()[1] == "first", "the first is asked")
+    assert connections(pair[0].port, ESTABLISHED) > 0
+    pair[0].kill()
+    until(lambda: not connections(pair[0].port, ESTABLISHED, CLOSE_WAIT), "they are closed")
+    assert started.get()[1] == "second"
+
+
 def test_threads_that_serve_have_no_capabilities(guard: StartGuard) -> None:
     started = guard("--threads", 2)
     assert started.get()[0] == 200

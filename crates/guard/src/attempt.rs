@@ -1,15 +1,10 @@
 //! One attempt: a request is sent to one replica, and its answer's head awaited.
 
-use std::pin::pin;
-
-use bytes::Bytes;
-use http_body_util::{BodyExt, Collected};
 use hyper::body::{Body, Incoming};
 use hyper::{Request, Response, StatusCode};
-use tokio::task::yield_now;
 
+use crate::connection::Connection;
 use crate::figures::Figures;
-use crate::pool::Connection;
 use crate::replica::Lease;
 use crate::reply_body::{Passing, ReplyBody};
 use crate::request_body::RequestBody;
@@ -45,10 +40,11 @@ pub type Reply = Response<ReplyBody>;
 pub async fn send(
     worker: &Worker,
     lease: Lease,
-    mut request: Request<RequestBody>,
+    mut request: Box<Request<RequestBody>>,
 ) -> Result<Reply, Failure> {
     let replica = &lease.replica;
     Figures::add(&replica.requests);
+    let streams = matches!(request.body(), RequestBody::Stream(_));
     loop {
         let (mut connection, is_fresh) = match worker.pool.take(lease.slot()) {
             Some(connection) => (connection, false),
@@ -59,14 +55,14 @@ pub async fn send(
                     replica.failed();
                     worker.pool.forget(lease.slot());
                     let why = format!("can't connect to {}: {why}", replica.address);
-                    return Err(Failure::NeverSent(Box::new(request), why));
+                    return Err(Failure::NeverSent(request, why));
                 }
             },
         };
-        match connection.sender.send(request).await {
+        match connection.send(*request).await {
             Ok(response) => {
                 replica.succeeded();
-                return finish(worker, lease, connection, response).await;
+                return finish(worker, lease, connection, response, streams).await;
             }
             Err(mut error) => match error.take_message() {
                 // An idle connection that the replica had closed: another one, or a new one.
@@ -74,7 +70,7 @@ pub async fn send(
                     if worker.pool.is_2() {
                         worker.pool.forget(lease.slot());
                     }
-                    request = unsent;
+                    request = Box::new(unsent);
                 }
                 Some(unsent) => {
                     let why = format!("{}: {}", replica.address, error.error());
@@ -90,25 +86,32 @@ pub async fn send(
     }
 }
 
+/// `streams`: the request may not have been sent to its end.
 async fn finish(
     worker: &Worker,
     lease: Lease,
-    connection: Connection,
+    mut connection: Connection,
     response: Response<Incoming>,
+    streams: bool,
 ) -> Result<Reply, Failure> {
     let is_small = response
         .body()
         .size_hint()
         .exact()
         .is_some_and(|size| size <= WHOLE);
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS || !is_small {
+    let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if switches || !is_small {
+        if switches || streams {
+            // Bytes are to move also while the client takes nothing of the answer.
+            connection.drive_apart();
+        }
         return Ok(response.map(|incoming| {
             let pool = std::rc::Rc::clone(&worker.pool);
             ReplyBody::Passing(Box::new(Passing::new(incoming, connection, lease, pool)))
         }));
     }
     let (head, incoming) = response.into_parts();
-    let body = match collect(incoming, &connection).await {
+    let body = match connection.collect(incoming).await {
         Ok(collected) => ReplyBody::from(collected),
         Err(e) => {
             Figures::add(&lease.replica.errors);
@@ -117,19 +120,4 @@ async fn finish(
     };
     worker.pool.put(lease.slot(), connection);
     Ok(Response::from_parts(head, body))
-}
-
-/// The whole body. What does not come with the head is hurried on.
-async fn collect(incoming: Incoming, connection: &Connection) -> hyper::Result<Collected<Bytes>> {
-    let mut collecting = pin!(incoming.collect());
-    for _ in 0..2 {
-        // The connection's task hands it on when it has its turn.
-        tokio::select! {
-            biased;
-            collected = collecting.as_mut() => return collected,
-            () = yield_now() => {}
-        }
-    }
-    connection.hurry.acknowledge();
-    collecting.await
 }

@@ -5,13 +5,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Acquire;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use tailscope_kernel::{LoadError, drop_all_capabilities};
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
-use tokio::task::LocalSet;
 
 use crate::accept;
 use crate::admin::{self, Page};
@@ -109,18 +109,25 @@ impl Guard {
     }
 
     fn spawn(&self, number: usize, figures: &Arc<Figures>) -> Result<JoinHandle<()>, StartError> {
-        let runtime = Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build()
-            .map_err(StartError::Thread)?;
         let (setups, phase) = (self.setup.subscribe(), self.phase.subscribe());
         let figures = Arc::clone(figures);
         let admin = self.admin.clone().filter(|_| number == 0);
         let page = Arc::clone(&self.page);
+        let (sender, started) = channel();
         let work = move || {
-            let local = LocalSet::new();
-            local.block_on(&runtime, async move {
+            let built = Builder::new_current_thread()
+                .enable_io()
+                .enable_time()
+                .build_local(LocalOptions::default());
+            let (runtime, told) = match built {
+                Ok(runtime) => (Some(runtime), Ok(())),
+                Err(e) => (None, Err(e)),
+            };
+            let _ = sender.send(told);
+            let Some(runtime) = runtime else {
+                return;
+            };
+            runtime.block_on(async move {
                 if let Some(listener) = admin.and_then(|one| listeners::adopt(&one).ok()) {
                     let pages = admin::serve(page, listener, phase.clone());
                     tokio::task::spawn_local(pages);
@@ -128,10 +135,14 @@ impl Guard {
                 accept::run(number, setups, phase, figures).await;
             });
         };
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("guard".into())
             .spawn(work)
-            .map_err(StartError::Thread)
+            .map_err(StartError::Thread)?;
+        let gone = |_| io::Error::other("it has ended");
+        let told = started.recv().map_err(gone).and_then(|told| told);
+        told.map_err(StartError::Thread)?;
+        Ok(thread)
     }
 
     /// Serves a control socket at this path. Another guard whose sockets were inherited leaves then.

@@ -13,6 +13,7 @@ mod attach;
 mod attempt;
 mod board;
 mod budget;
+mod connection;
 mod control;
 mod figures;
 #[cfg(any(test, fuzzing))]

@@ -1,83 +1,31 @@
 //! Connections to the replicas that are kept open between requests; one pool a thread.
 
-use std::cell::RefCell;
-use std::future::Future;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hyper::body::Incoming;
-use hyper::client::conn::{TrySendError, http1, http2};
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
+use crate::connection::Connection;
 use crate::options::CONNECT;
 use crate::proxy_protocol::{Ends, ProxyHeader, header};
 use crate::replica::Lease;
-use crate::request_body::RequestBody;
-use crate::shared_stream::{Hurry, SharedStream};
+use crate::shared_stream::SharedStream;
 use crate::tls::ToReplicas;
 
 /// The most idle connections that are kept to a replica.
 const MOST_IDLE: usize = 256;
-/// So long: many servers close theirs after 60 or 75 seconds.
-const LONGEST_IDLE: Duration = Duration::from_secs(50);
-
-/// Starts hyper's tasks on this thread.
-#[derive(Debug, Clone, Copy)]
-pub struct ThisThread;
-
-impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for ThisThread {
-    fn execute(&self, task: F) {
-        spawn_local(task);
-    }
-}
-
-/// The way to a connection's task.
-#[derive(Debug)]
-pub enum Sender {
-    /// HTTP/1.1: one request at a time.
-    One(http1::SendRequest<RequestBody>),
-    /// HTTP/2: many.
-    Two(http2::SendRequest<RequestBody>),
-}
-
-impl Sender {
-    fn is_ready(&self) -> bool {
-        match self {
-            Self::One(sender) => sender.is_ready(),
-            Self::Two(sender) => sender.is_ready(),
-        }
-    }
-
-    /// Sends a request, or gives it back if it was certainly not sent.
-    pub async fn send(
-        &mut self,
-        request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, TrySendError<Request<RequestBody>>> {
-        match self {
-            Self::One(sender) => sender.try_send_request(request).await,
-            Self::Two(sender) => sender.try_send_request(request).await,
-        }
-    }
-}
-
-/// A connection on which a request may be sent, or is.
-#[derive(Debug)]
-pub struct Connection {
-    /// The way to its task.
-    pub sender: Sender,
-    /// What has an answer's rest come sooner.
-    pub hurry: Hurry,
-    since: Instant,
-}
+/// Between two looks for idle connections that the other side has closed.
+const SWEEP: Duration = Duration::from_secs(1);
+/// One that is idle in more of them is closed: many servers close theirs after 60 or 75 seconds.
+const MOST_SWEEPS: u32 = 50;
 
 /// Open connections, by replica. Of HTTP/1.1 those that are idle, the latest used last; of HTTP/2 the
 /// latest one.
@@ -90,6 +38,8 @@ pub struct Pool {
     header: Option<ProxyHeader>,
     /// For whom that speaks.
     client: Option<Ends>,
+    /// Whether a task looks after those that are idle.
+    sweeps: Cell<bool>,
 }
 
 impl Pool {
@@ -108,6 +58,7 @@ impl Pool {
             tls,
             header,
             client: None,
+            sweeps: Cell::default(),
         })
     }
 
@@ -121,6 +72,7 @@ impl Pool {
             tls: self.tls.clone(),
             header: self.header,
             client: Some(client),
+            sweeps: Cell::default(),
         })
     }
 
@@ -147,14 +99,11 @@ impl Pool {
     pub fn take(&self, replica: usize) -> Option<Connection> {
         let mut all = self.open.borrow_mut();
         while let Some(connection) = all[replica].pop() {
-            if !connection.sender.is_ready() {
+            if !connection.is_ready() {
                 continue;
             }
             if let Some(shared) = connection.shared() {
                 all[replica].push(shared);
-            } else if connection.since.elapsed() > LONGEST_IDLE {
-                all[replica].clear(); // those below are older
-                return None;
             }
             return Some(connection);
         }
@@ -187,46 +136,43 @@ impl Pool {
             stream.write_all(&header).await.map_err(words)?;
         }
         let (stream, hurry) = SharedStream::new(stream);
-        let sender = match &self.tls {
-            None => speak(stream, self.is_2).await,
+        let connection = match &self.tls {
+            None => Connection::new(stream, hurry, self.is_2).await,
             Some(tls) => {
                 let connector = TlsConnector::from(Arc::clone(&tls.config));
                 let stream = connector.connect(tls.name(address), stream).await;
-                speak(stream.map_err(words)?, self.is_2).await
+                Connection::new(stream.map_err(words)?, hurry, self.is_2).await
             }
         };
-        Ok(Connection {
-            sender: sender.map_err(|e| e.to_string())?,
-            hurry,
-            since: Instant::now(),
-        })
+        connection.map_err(|e| e.to_string())
     }
 
     /// Keeps a connection whose request has been answered, once it is ready for the next.
     pub fn put(self: &Rc<Self>, replica: usize, mut connection: Connection) {
-        let Sender::One(sender) = &mut connection.sender else {
+        if !connection.is_for_one() {
             return; // it is there already
-        };
-        if sender.is_ready() {
-            self.keep(replica, connection);
-        } else if !sender.is_closed() {
-            // Its task has yet to see the answer's end.
-            let pool = Rc::clone(self);
-            spawn_local(async move {
-                if let Sender::One(sender) = &mut connection.sender
-                    && sender.ready().await.is_ok()
-                {
-                    pool.keep(replica, connection);
-                }
-            });
         }
+        if connection.is_ready() {
+            self.keep(replica, connection);
+            return;
+        }
+        // Its request, or the answer's end, is still on its way.
+        let pool = Rc::clone(self);
+        spawn_local(async move {
+            if connection.ready().await {
+                pool.keep(replica, connection);
+            }
+        });
     }
 
-    fn keep(&self, replica: usize, mut connection: Connection) {
-        connection.since = Instant::now();
+    fn keep(self: &Rc<Self>, replica: usize, mut connection: Connection) {
+        connection.sweeps = 0;
         let idle = &mut self.open.borrow_mut()[replica];
         if idle.len() < MOST_IDLE {
             idle.push(connection);
+        }
+        if !self.sweeps.replace(true) {
+            spawn_local(sweep(Rc::downgrade(self)));
         }
     }
 
@@ -236,39 +182,23 @@ impl Pool {
     }
 }
 
-impl Connection {
-    /// The same for another request; `None`: it takes one at a time.
-    fn shared(&self) -> Option<Self> {
-        match &self.sender {
-            Sender::One(_) => None,
-            Sender::Two(sender) => Some(Self {
-                sender: Sender::Two(sender.clone()),
-                hurry: self.hurry.clone(),
-                since: self.since,
-            }),
+/// Closes idle connections that the other side has closed, for as long as there are idle ones.
+async fn sweep(pool: Weak<Pool>) {
+    loop {
+        sleep(SWEEP).await;
+        let Some(pool) = pool.upgrade() else {
+            return;
+        };
+        let mut open = pool.open.borrow_mut();
+        for idle in open.iter_mut() {
+            idle.retain_mut(|one| {
+                one.sweeps += 1;
+                one.sweeps <= MOST_SWEEPS && one.is_open()
+            });
+        }
+        if open.iter().all(Vec::is_empty) {
+            pool.sweeps.set(false);
+            return;
         }
     }
-}
-
-/// An error of a connection's task reaches the requests that are on it.
-async fn speak<S>(stream: S, is_2: bool) -> hyper::Result<Sender>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let stream = TokioIo::new(stream);
-    if is_2 {
-        let builder = http2::Builder::new(ThisThread);
-        let (sender, connection) = builder.handshake(stream).await?;
-        spawn_local(async move {
-            let _ = connection.await;
-        });
-        return Ok(Sender::Two(sender));
-    }
-    let mut builder = http1::Builder::new();
-    builder.max_buf_size(128 * 1024);
-    let (sender, connection) = builder.handshake(stream).await?;
-    spawn_local(async move {
-        let _ = connection.with_upgrades().await;
-    });
-    Ok(Sender::One(sender))
 }

@@ -62,10 +62,10 @@ struct Race<'r> {
     /// The original and the extra one.
     running: [Option<Running>; 2],
     /// An answer that is no good, as long as a better one may come.
-    poor: Option<Reply>,
+    poor: Option<Box<Reply>>,
     retries: u32,
     failed: Vec<usize>,
-    hedge: Option<Hedge>,
+    hedge: Option<Box<Hedge>>,
     /// There was a reason for an extra request, and no calm replica: any change may bring one.
     blocked: Option<watch::Receiver<u64>>,
 }
@@ -112,13 +112,13 @@ impl Race<'_> {
             match result {
                 Ok(reply) if !reply.status().is_server_error() => {
                     // Where the extra one won, the original takes at least as long.
-                    self.worker.record(self.start.elapsed());
+                    self.worker.record(self.start);
                     return Ok((reply, ended.is_hedge));
                 }
                 Ok(reply) => {
-                    let poor = self.poor.take().unwrap_or(reply);
+                    let poor = self.poor.take().unwrap_or_else(|| Box::new(reply));
                     if self.running.iter().all(Option::is_none) {
-                        return Ok((poor, ended.is_hedge));
+                        return Ok((*poor, ended.is_hedge));
                     }
                     self.poor = Some(poor);
                 }
@@ -141,7 +141,7 @@ impl Race<'_> {
             return Ok(None);
         }
         if let Some(poor) = self.poor.take() {
-            return Ok(Some(poor));
+            return Ok(Some(*poor));
         }
         if self.retries == MOST_RETRIES {
             return Err(failure.why().to_owned());
@@ -181,7 +181,7 @@ impl Race<'_> {
         let from = original.map_or_else(String::new, |one| one.address.to_string());
         if worker.dry_run {
             Figures::add(&worker.figures.hedges_dry);
-            self.hedge = Some(Hedge::begin(trigger, from, None, waited, age));
+            self.hedge = Some(Box::new(Hedge::begin(trigger, from, None, waited, age)));
             return true;
         }
         let any = worker.fleet.board().subscribe_all();
@@ -198,7 +198,7 @@ impl Race<'_> {
         }
         worker.figures.hedged(trigger);
         let to = Some(lease.replica.address.to_string());
-        self.hedge = Some(Hedge::begin(trigger, from, to, waited, age));
+        self.hedge = Some(Box::new(Hedge::begin(trigger, from, to, waited, age)));
         let free = usize::from(self.running[0].is_some());
         self.running[free] = Some(Running::start(worker, self.template, lease, true));
         true
@@ -222,13 +222,13 @@ impl Race<'_> {
             Some(loser) if number.is_multiple_of(FOLLOWED) => {
                 follow(self.worker, loser, hedge, self.start)
             }
-            _ => figures.log(hedge),
+            _ => figures.log(*hedge),
         }
     }
 }
 
 /// Follows a loser to its end: what it would have taken is what the hedge saved.
-fn follow(worker: &Rc<Worker>, loser: Running, mut hedge: Hedge, start: Instant) {
+fn follow(worker: &Rc<Worker>, loser: Running, mut hedge: Box<Hedge>, start: Instant) {
     let worker = Rc::clone(worker);
     tokio::task::spawn_local(async move {
         let limit = worker.timeout;
@@ -241,7 +241,7 @@ fn follow(worker: &Rc<Worker>, loser: Running, mut hedge: Hedge, start: Instant)
                 hedge.saved_us = Some(saved);
             }
         }
-        worker.figures.log(hedge);
+        worker.figures.log(*hedge);
     });
 }
 

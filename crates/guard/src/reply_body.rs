@@ -8,7 +8,8 @@ use bytes::Bytes;
 use http_body_util::{Collected, Full};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use crate::pool::{Connection, Pool};
+use crate::connection::Connection;
+use crate::pool::Pool;
 use crate::replica::Lease;
 
 /// What a client gets.
@@ -85,7 +86,11 @@ impl Body for ReplyBody {
                 .poll_frame(cx)
                 .map_err(|never| match never {}),
             Self::Passing(passing) => {
-                let polled = Pin::new(&mut passing.incoming).poll_frame(cx);
+                let incoming = &mut passing.incoming;
+                let polled = match &mut passing.held {
+                    Some((connection, _)) => connection.poll_frame(incoming, cx),
+                    None => Pin::new(incoming).poll_frame(cx),
+                };
                 if polled.is_pending()
                     && !std::mem::replace(&mut passing.hurried, true)
                     && let Some((connection, _)) = &passing.held

@@ -1,8 +1,10 @@
 //! Serving a client: each of its requests gets an answer.
 
+use std::cell::Cell;
 use std::convert::Infallible;
+use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,7 +13,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
-use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
@@ -24,15 +26,15 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 use crate::attempt::{Failure, Reply, send};
+use crate::connection::ThisThread;
 use crate::figures::Figures;
 use crate::headers;
 use crate::options::HEAD;
-use crate::pool::ThisThread;
 use crate::proxy_protocol::{self, Ends};
 use crate::race::race;
 use crate::replica::Lease;
 use crate::reply_body::ReplyBody;
-use crate::request_body::RequestBody;
+use crate::request_body::{RequestBody, Stream};
 use crate::screen::{Gate, LARGEST_HEAD, Screen};
 use crate::template::Template;
 use crate::thread::Client;
@@ -100,14 +102,15 @@ async fn speak<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         }
     };
     let (thread, own) = (Rc::clone(client.thread()), Rc::new(Own::new(ends)));
+    let source = HeaderValue::from_str(&ends.source.ip().to_string());
+    let source = source.unwrap_or(HeaderValue::from_static("unknown")); // RFC 7239, 6.2
     let service = service_fn(move |request: Request<Incoming>| {
         let (thread, gate) = (Rc::clone(&thread), Arc::clone(&gate));
-        let worker = own.worker(thread.worker());
+        let (worker, source) = (own.worker(thread.worker()), source.clone());
         async move {
-            let mut reply = answer(worker, request, ends.source.ip(), gate).await;
+            let mut reply = answer(worker, request, source, gate).await;
             if !is_2 && thread.leaves() && reply.status() != StatusCode::SWITCHING_PROTOCOLS {
-                let close = HeaderValue::from_static("close");
-                reply.headers_mut().insert(CONNECTION, close);
+                headers::close(&mut reply);
             }
             Ok::<_, Infallible>(reply)
         }
@@ -137,6 +140,7 @@ async fn speak<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         .with_upgrades();
     let mut connection = pin!(connection);
     tokio::select! {
+        biased;
         _ = connection.as_mut() => return,
         () = client.thread().closes(false) => {}
     }
@@ -144,76 +148,104 @@ async fn speak<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let _ = connection.await;
 }
 
-/// The answer to one request.
-async fn answer(
+/// How a request is passed on. What is rare is in a box: each request has room for what is not in one.
+enum Ask {
+    /// As often as that helps.
+    Safe(Rc<Template>),
+    /// Once.
+    Once(Box<Request<RequestBody>>),
+    /// To speak another protocol.
+    Upgrade(Box<Request<Incoming>>),
+}
+
+/// The answer to one request. What can be done at once is done here, so that the future is small.
+fn answer(
     worker: Rc<Worker>,
     mut request: Request<Incoming>,
-    client: IpAddr,
+    client: HeaderValue,
     gate: Arc<Gate>,
-) -> Reply {
+) -> impl Future<Output = Reply> {
     Figures::add(&worker.figures.requests);
     worker.budget.borrow_mut().earn(Instant::now());
     let upgrades = request.method() == Method::CONNECT || headers::wants_upgrade(request.headers());
     let (is_connect, version) = (request.method() == Method::CONNECT, request.version());
     let to_2 = worker.pool.is_2();
     headers::prepare(&mut request, client, upgrades && !is_connect, to_2);
-    let limit = worker.timeout;
     let is_safe = matches!(
         *request.method(),
         Method::GET | Method::HEAD | Method::OPTIONS
     );
-    if upgrades && (to_2 || version == Version::HTTP_2) {
-        gate.decide(false);
-        let why = "CONNECT and Upgrade are only passed on from HTTP/1.1 to HTTP/1.1";
-        return say(StatusCode::NOT_IMPLEMENTED, why);
-    }
-    let forwarded = async {
-        let Some(lease) = pick(&worker).await else {
-            return Err("no replica".to_owned());
-        };
-        if upgrades {
-            return Box::pin(upgrade(&worker, request, lease, &gate)).await;
+    let cannot = upgrades && (to_2 || version == Version::HTTP_2);
+    let left = Rc::new(Cell::new(false));
+    let ask = if upgrades {
+        Ask::Upgrade(Box::new(request))
+    } else if is_safe && request.body().is_end_stream() {
+        let (head, _) = request.into_parts();
+        Ask::Safe(Rc::new(Template {
+            method: head.method,
+            uri: head.uri,
+            version: head.version,
+            headers: head.headers,
+        }))
+    } else {
+        let body = |body| RequestBody::Stream(Stream::new(body, &left));
+        Ask::Once(Box::new(request.map(body)))
+    };
+    async move {
+        if cannot {
+            gate.decide(false);
+            let why = "CONNECT and Upgrade are only passed on from HTTP/1.1 to HTTP/1.1";
+            return say(StatusCode::NOT_IMPLEMENTED, why);
         }
-        if is_safe && request.body().is_end_stream() {
-            let (head, _) = request.into_parts();
-            let template = Template {
-                method: head.method,
-                uri: head.uri,
-                version: head.version,
-                headers: head.headers,
-            };
+        let mut reply = match timeout(worker.timeout, forward(&worker, ask, &gate)).await {
+            Ok(Ok(reply)) => checked(&worker, reply, upgrades),
+            Ok(Err(why)) => {
+                Figures::add(&worker.figures.failed);
+                say(StatusCode::BAD_GATEWAY, &why)
+            }
+            Err(_) => {
+                Figures::add(&worker.figures.timed_out);
+                let limit = worker.timeout.as_secs_f64();
+                let why = format!("no replica answered within {limit} s");
+                say(StatusCode::GATEWAY_TIMEOUT, &why)
+            }
+        };
+        let switched = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if upgrades && !(switched || reply.extensions().get::<Tunnel>().is_some()) {
+            gate.decide(false);
+        }
+        headers::strip(reply.headers_mut(), switched);
+        if left.get() && version != Version::HTTP_2 {
+            headers::close(&mut reply);
+        }
+        reply
+    }
+}
+
+async fn forward(worker: &Rc<Worker>, ask: Ask, gate: &Arc<Gate>) -> Result<Reply, String> {
+    let Some(lease) = pick(worker).await else {
+        return Err("no replica".to_owned());
+    };
+    match ask {
+        Ask::Safe(template) => {
             if worker.warms_up {
                 worker.recent.offer(&template);
             }
-            return race(&worker, &template, lease).await;
+            race(worker, &template, lease).await
         }
-        Box::pin(once(&worker, request.map(RequestBody::Stream), lease)).await
-    };
-    let mut reply = match timeout(limit, forwarded).await {
-        Ok(Ok(reply)) if reply.status() == StatusCode::SWITCHING_PROTOCOLS && !upgrades => {
-            Figures::add(&worker.figures.failed);
-            say(
-                StatusCode::BAD_GATEWAY,
-                "the replica changed the protocol, and nobody asked",
-            )
-        }
-        Ok(Ok(reply)) => reply,
-        Ok(Err(why)) => {
-            Figures::add(&worker.figures.failed);
-            say(StatusCode::BAD_GATEWAY, &why)
-        }
-        Err(_) => {
-            Figures::add(&worker.figures.timed_out);
-            let why = format!("no replica answered within {} s", limit.as_secs_f64());
-            say(StatusCode::GATEWAY_TIMEOUT, &why)
-        }
-    };
-    let switched = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
-    if upgrades && !(switched || reply.extensions().get::<Tunnel>().is_some()) {
-        gate.decide(false);
+        Ask::Once(request) => Box::pin(once(worker, request, lease)).await,
+        Ask::Upgrade(request) => Box::pin(upgrade(worker, *request, lease, gate)).await,
     }
-    headers::strip(reply.headers_mut(), switched);
-    reply
+}
+
+/// A replica's answer, if the client can make sense of it.
+fn checked(worker: &Worker, reply: Reply, upgrades: bool) -> Reply {
+    if upgrades || reply.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return reply;
+    }
+    Figures::add(&worker.figures.failed);
+    let why = "the replica changed the protocol, and nobody asked";
+    say(StatusCode::BAD_GATEWAY, why)
 }
 
 /// An answer of guard's own.
@@ -229,7 +261,7 @@ async fn pick(worker: &Worker) -> Option<Lease> {
     let fleet = &worker.fleet;
     let lease = match fleet.pick(&[]) {
         Some(lease) => lease,
-        None => fleet.pick_waiting(&[]).await?,
+        None => Box::pin(fleet.pick_waiting(&[])).await?,
     };
     if fleet.has_hazard_besides(lease.slot()) {
         worker.figures.steered.fetch_add(1, Relaxed);
@@ -241,7 +273,7 @@ async fn pick(worker: &Worker) -> Option<Lease> {
 /// never sent.
 async fn once(
     worker: &Rc<Worker>,
-    mut request: Request<RequestBody>,
+    mut request: Box<Request<RequestBody>>,
     mut lease: Lease,
 ) -> Result<Reply, String> {
     let mut tried = Vec::new();
@@ -261,7 +293,7 @@ async fn once(
             Some(lease) => lease,
             None => return Err(why),
         };
-        request = *unsent;
+        request = unsent;
     }
 }
 
@@ -278,7 +310,7 @@ async fn upgrade(
 ) -> Result<Reply, String> {
     let is_connect = request.method() == Method::CONNECT;
     let ours = hyper::upgrade::on(&mut request);
-    let mut reply = once(worker, request.map(|_| RequestBody::Empty), lease).await?;
+    let mut reply = once(worker, Box::new(request.map(|_| RequestBody::Empty)), lease).await?;
     let granted = reply.status() == StatusCode::SWITCHING_PROTOCOLS
         || is_connect && reply.status().is_success();
     if !granted {

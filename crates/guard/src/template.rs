@@ -27,8 +27,8 @@ pub struct Template {
 
 impl Template {
     /// One more request.
-    pub fn request(&self) -> Request<RequestBody> {
-        let mut request = Request::new(RequestBody::Empty);
+    pub fn request(&self) -> Box<Request<RequestBody>> {
+        let mut request = Box::new(Request::new(RequestBody::Empty));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
         *request.version_mut() = self.version;
@@ -46,7 +46,7 @@ pub struct Recent {
 
 impl Recent {
     /// Keeps some of the requests that it is offered.
-    pub fn offer(&self, template: &Template) {
+    pub fn offer(&self, template: &Rc<Template>) {
         let seen = self.seen.get();
         self.seen.set(seen.wrapping_add(1));
         if !seen.is_multiple_of(KEPT_ONE_IN) {
@@ -56,7 +56,7 @@ impl Recent {
         if kept.len() == KEPT {
             kept.pop_front();
         }
-        kept.push_back(Rc::new(template.clone()));
+        kept.push_back(Rc::clone(template));
     }
 
     /// Those that are kept, the oldest first.

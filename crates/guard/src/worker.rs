@@ -94,9 +94,10 @@ impl Worker {
         })
     }
 
-    /// A request that can be hedged was answered after so long.
-    pub(crate) fn record(&self, latency: Duration) {
-        self.latencies.borrow_mut().record(latency, Instant::now());
+    /// A request that can be hedged, and began then, has been answered.
+    pub(crate) fn record(&self, start: Instant) {
+        let now = Instant::now();
+        self.latencies.borrow_mut().record(now - start, now);
     }
 
     /// After how long a request is slow; `None`: too few were seen.
