@@ -30,8 +30,9 @@ struct {
 } changes SEC(".maps");
 
 enum thread_state {
-	SLEEPS, /* or was not seen yet */
-	WAITS,	/* for a CPU: counted in `waiting` */
+	UNSEEN,
+	SLEEPS,
+	WAITS, /* for a CPU: counted in `waiting` */
 	RUNS,
 };
 
@@ -123,17 +124,22 @@ static __always_inline void begins_wait(struct task_struct *task, struct hazard_
 static __always_inline bool ends_wait(struct thread *t, enum thread_state after,
 				      struct hazard_process *p, struct ts_hazard *w)
 {
+	volatile __u64 *since = &w->since[TS_HAZARD_RUNQUEUE];
+	__u64 known;
+
 	if (__sync_lock_test_and_set(&t->state, after) != WAITS)
 		return false;
 	/* A process that is watched anew, in another slot, begins with none. */
 	if (p->waiting)
 		__sync_fetch_and_add(&p->waiting, -1);
 	/* Since when no thread of the process got a CPU while one waited: from now, or not at all. */
-	w->since[TS_HAZARD_RUNQUEUE] = p->waiting ? bpf_ktime_get_ns() : 0;
-	/* If another thread's wait has ended between the two, its 0 is lost: nobody else would write it
-	 * while the process sleeps. */
+	if (p->waiting)
+		*since = bpf_ktime_get_ns();
+	/* Others begin and end at the same time. Whoever sees none left puts a 0, except in place of a
+	 * time that came after it looked: that is of a wait that began. */
+	known = *since;
 	if (!__sync_fetch_and_add(&p->waiting, 0))
-		w->since[TS_HAZARD_RUNQUEUE] = 0;
+		__sync_val_compare_and_swap(since, known, 0);
 	return true;
 }
 
@@ -214,7 +220,7 @@ int BPF_PROG(on_waking, struct task_struct *task)
 	if (!w)
 		return 0;
 	t = bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	/* Woken on its way to sleep, or while it is switched in, it does not wait: it runs. */
+	/* One that is not yet off its CPU, or is being switched in, is not taken to wait. */
 	if (t && __sync_val_compare_and_swap(&t->state, SLEEPS, WAITS) == SLEEPS)
 		begins_wait(task, p, w);
 	return 0;
