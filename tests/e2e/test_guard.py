@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from rig.guard import Guard, JavaReplica, Replica, StartGuard, ask
+from rig.guard import AtPort, Guard, JavaReplica, Replica, StartGuard, ask
 from rig.processes import NOBODY
 from rig.waiting import until
 
@@ -218,6 +218,20 @@ def test_no_post_is_executed_twice_and_no_answered_one_is_lost(
     assert answered <= set(executed)
 
 
+#: The head of a request whose body does not come.
+WITHOUT_BODY = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"
+
+
+def head_of(client: socket.socket) -> bytes:
+    """The head of an answer, in lower case."""
+    got = b""
+    while b"\r\n\r\n" not in got:
+        part = client.recv(65536)
+        assert part, got
+        got += part
+    return got.lower()
+
+
 def test_an_answer_before_the_end_of_a_body_says_that_the_connection_closes(
     guard: StartGuard, pair: tuple[Replica, Replica]
 ) -> None:
@@ -225,12 +239,24 @@ def test_an_answer_before_the_end_of_a_body_says_that_the_connection_closes(
     for replica in pair:
         replica.kill()
     with socket.create_connection(("127.0.0.1", started.port), timeout=60) as client:
-        client.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n")
-        got = b""
-        while part := client.recv(65536):
-            got += part
-    head = got.partition(b"\r\n\r\n")[0].lower()
-    assert head.startswith(b"http/1.1 502") and b"connection: close" in head, got
+        client.sendall(WITHOUT_BODY)
+        answer = head_of(client)
+    assert answer.startswith(b"http/1.1 502") and b"connection: close\r\n" in answer, answer
+
+
+def test_so_does_a_replicas_answer_before_the_end_of_a_body() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        Guard([AtPort(server.getsockname()[1])]) as started,
+        socket.create_connection(("127.0.0.1", started.port), timeout=60) as client,
+    ):
+        client.sendall(WITHOUT_BODY)
+        replica = server.accept()[0]
+        with replica:
+            assert replica.recv(65536).startswith(b"POST / ")
+            replica.sendall(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n")
+            answer = head_of(client)
+    assert answer.startswith(b"http/1.1 413") and b"connection: close\r\n" in answer, answer
 
 
 def test_requests_wait_in_guard_where_replicas_have_enough(

@@ -46,7 +46,7 @@ pub async fn send(
     Figures::add(&replica.requests);
     let streams = matches!(request.body(), RequestBody::Stream(_));
     loop {
-        let (mut connection, is_fresh) = match worker.pool.take(lease.slot()) {
+        let (mut connection, is_fresh) = match worker.pool.take(&lease) {
             Some(connection) => (connection, false),
             // In a box, as it is large and rare: each request has room for what is not in one.
             None => match Box::pin(worker.pool.connect(&lease)).await {

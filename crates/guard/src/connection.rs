@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
@@ -39,6 +40,8 @@ enum Sender {
     One(http1::SendRequest<RequestBody>),
     /// HTTP/2: many.
     Two(http2::SendRequest<RequestBody>),
+    /// No more.
+    None,
 }
 
 /// A connection on which a request may be sent, or is.
@@ -48,6 +51,8 @@ pub struct Connection {
     driver: Option<Driver>,
     /// What has an answer's rest come sooner.
     pub hurry: Hurry,
+    /// Of the replica.
+    pub address: SocketAddr,
     /// Sweeps of its pool since its last request.
     pub sweeps: u32,
 }
@@ -65,7 +70,12 @@ impl Connection {
     ///
     /// # Errors
     /// If the stream is closed.
-    pub async fn new<S>(stream: S, hurry: Hurry, is_2: bool) -> hyper::Result<Self>
+    pub async fn new<S>(
+        stream: S,
+        hurry: Hurry,
+        address: SocketAddr,
+        is_2: bool,
+    ) -> hyper::Result<Self>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -88,6 +98,7 @@ impl Connection {
             sender,
             driver,
             hurry,
+            address,
             sweeps: 0,
         })
     }
@@ -95,11 +106,12 @@ impl Connection {
     /// The same for another request; `None`: it takes one at a time.
     pub fn shared(&self) -> Option<Self> {
         match &self.sender {
-            Sender::One(_) => None,
+            Sender::One(_) | Sender::None => None,
             Sender::Two(sender) => Some(Self {
                 sender: Sender::Two(sender.clone()),
                 driver: None,
                 hurry: self.hurry.clone(),
+                address: self.address,
                 sweeps: 0,
             }),
         }
@@ -110,6 +122,7 @@ impl Connection {
         match &self.sender {
             Sender::One(sender) => sender.is_ready(),
             Sender::Two(sender) => sender.is_ready(),
+            Sender::None => false,
         }
     }
 
@@ -126,6 +139,7 @@ impl Connection {
                 poll_fn(|cx| drive(driver, cx, |cx| sent.as_mut().poll(cx))).await
             }
             Sender::Two(sender) => sender.try_send_request(request).await,
+            Sender::None => unreachable!("it is only so while it is dropped"),
         }
     }
 
@@ -191,6 +205,17 @@ impl Connection {
             spawn_local(async move {
                 let _ = driver.await;
             });
+        }
+    }
+}
+
+impl Drop for Connection {
+    /// The other side learns of the end in the words of the protocol: TLS has some of its own.
+    fn drop(&mut self) {
+        self.sender = Sender::None;
+        if let Some(driver) = &mut self.driver {
+            let mut look = Context::from_waker(Waker::noop());
+            let _ = pin!(unconstrained(driver)).poll(&mut look);
         }
     }
 }

@@ -96,14 +96,15 @@ impl Pool {
 
     /// One that is open as far as is known.
     #[must_use]
-    pub fn take(&self, replica: usize) -> Option<Connection> {
-        let mut all = self.open.borrow_mut();
-        while let Some(connection) = all[replica].pop() {
-            if !connection.is_ready() {
+    pub fn take(&self, lease: &Lease) -> Option<Connection> {
+        let idle = &mut self.open.borrow_mut()[lease.slot()];
+        while let Some(connection) = idle.pop() {
+            // Its slot may have been another replica's when its request began.
+            if !connection.is_ready() || connection.address != lease.replica.address {
                 continue;
             }
             if let Some(shared) = connection.shared() {
-                all[replica].push(shared);
+                idle.push(shared);
             }
             return Some(connection);
         }
@@ -137,11 +138,11 @@ impl Pool {
         }
         let (stream, hurry) = SharedStream::new(stream);
         let connection = match &self.tls {
-            None => Connection::new(stream, hurry, self.is_2).await,
+            None => Connection::new(stream, hurry, address, self.is_2).await,
             Some(tls) => {
                 let connector = TlsConnector::from(Arc::clone(&tls.config));
                 let stream = connector.connect(tls.name(address), stream).await;
-                Connection::new(stream.map_err(words)?, hurry, self.is_2).await
+                Connection::new(stream.map_err(words)?, hurry, address, self.is_2).await
             }
         };
         connection.map_err(|e| e.to_string())

@@ -21,26 +21,16 @@ pub enum RequestBody {
 #[derive(Debug)]
 pub struct Stream {
     incoming: Incoming,
-    has_ended: bool,
-    left: Rc<Cell<bool>>,
+    has_ended: Rc<Cell<bool>>,
 }
 
 impl Stream {
-    /// `left` becomes true if the body is dropped before its end: its client's connection can't be
-    /// used again then.
-    pub fn new(incoming: Incoming, left: &Rc<Cell<bool>>) -> Self {
+    /// `has_ended` becomes true at its end.
+    pub fn new(incoming: Incoming, has_ended: &Rc<Cell<bool>>) -> Self {
+        has_ended.set(incoming.is_end_stream());
         Self {
-            has_ended: incoming.is_end_stream(),
             incoming,
-            left: Rc::clone(left),
-        }
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            self.left.set(true);
+            has_ended: Rc::clone(has_ended),
         }
     }
 }
@@ -57,8 +47,14 @@ impl Body for RequestBody {
             Self::Empty => Poll::Ready(None),
             Self::Stream(stream) => {
                 let polled = Pin::new(&mut stream.incoming).poll_frame(cx);
-                stream.has_ended =
-                    matches!(polled, Poll::Ready(None)) || stream.incoming.is_end_stream();
+                let is_last = match &polled {
+                    Poll::Ready(None) => true,
+                    Poll::Ready(Some(Ok(frame))) => frame.is_trailers(),
+                    _ => false,
+                };
+                if is_last || stream.incoming.is_end_stream() {
+                    stream.has_ended.set(true);
+                }
                 polled
             }
         }

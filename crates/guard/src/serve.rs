@@ -176,7 +176,7 @@ fn answer(
         Method::GET | Method::HEAD | Method::OPTIONS
     );
     let cannot = upgrades && (to_2 || version == Version::HTTP_2);
-    let left = Rc::new(Cell::new(false));
+    let has_ended = Rc::new(Cell::new(true));
     let ask = if upgrades {
         Ask::Upgrade(Box::new(request))
     } else if is_safe && request.body().is_end_stream() {
@@ -188,7 +188,7 @@ fn answer(
             headers: head.headers,
         }))
     } else {
-        let body = |body| RequestBody::Stream(Stream::new(body, &left));
+        let body = |body| RequestBody::Stream(Stream::new(body, &has_ended));
         Ask::Once(Box::new(request.map(body)))
     };
     async move {
@@ -215,7 +215,8 @@ fn answer(
             gate.decide(false);
         }
         headers::strip(reply.headers_mut(), switched);
-        if left.get() && version != Version::HTTP_2 {
+        // What is left of the request's body may never be read.
+        if !has_ended.get() && version != Version::HTTP_2 {
             headers::close(&mut reply);
         }
         reply
