@@ -23,7 +23,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from harness import ROOT, at_most, bars_table, cpu_ns, spread, table
+from harness import ROOT, Result, at_most, cpu_ns, spread, table
 
 sys.path.insert(0, str(ROOT / "lab"))
 from proof.ports import answers, free_port
@@ -89,10 +89,12 @@ def main() -> None:
     parser.add_argument("--nginx", default="nginx", help="the program, of Debian or another")
     parser.add_argument("--rate", type=int, default=3000, help="requests a second")
     parser.add_argument("--seconds", type=float, default=3, help="of a phase")
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=16)
+    parser.add_argument("--no-result", action="store_true", help="write no file")
     arguments = parser.parse_args()
     if not shutil.which(arguments.nginx):
         sys.exit(f"there is no {arguments.nginx}: apt-get install nginx, or name it with --nginx")
+    result = Result("guard_cost", "What guard adds to a request, beside nginx as a proxy")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tailscope-")))
         folder.chmod(0o755)
@@ -111,7 +113,9 @@ def main() -> None:
         listen = ("--listen", f"127.0.0.1:{port}", "--admin", "none", "--quiet")
         ways["guard"] = (port, started(stack, TAILSCOPE, "guard", *listen, *words).pid)
         serves(port)
-        show(measure(ways, arguments))
+        report(result, measure(ways, arguments))
+    if not arguments.no_result:
+        result.write()
 
 
 def server(stack: ExitStack, nginx: str, folder: Path, port: int, text: str) -> int:
@@ -139,22 +143,27 @@ def measure(ways: dict[str, tuple[int, int | None]], arguments: argparse.Namespa
     return found
 
 
-def show(found: Found) -> None:
-    """The table, and the bars."""
+def report(result: Result, found: Found) -> None:
+    """The table, and the bars: latencies of nginx too, which show what a proxy takes here."""
     rows = []
     for name, phases in found.items():
         median = {key: statistics.median(one[key] for one in phases) for key in phases[0]}
         cells = [f"{median[key]:.1f}" for key in ("p50", "p99", "cpu")]
         rows.append((name, *cells))
-    print(table(("way", "p50, µs", "p99, µs", "CPU time a request, µs"), rows))
+    heads = ("way", "p50, µs", "p99, µs", "CPU time a request, µs")
+    where = f"{os.cpu_count()} CPUs, which servers, proxies and load share"
+    result.say(f"Medians of {len(found['guard'])} phases on {where}", table(heads, rows))
     pairs = list(zip(found["direct"], found["nginx"], found["guard"], strict=True))
     cpu = spread([guard["cpu"] / nginx["cpu"] for _, nginx, guard in pairs])
-    bars = [at_most("CPU time a request, guard ÷ nginx", CPU_BAR, cpu, "", 2)]
+    result.bars = [at_most("CPU time a request, guard ÷ nginx", CPU_BAR, cpu, "", 2)]
+    said = [f"CPU time {cpu.median:.2f} times nginx's"]
     for key, bar in (("p50", P50_BAR), ("p99", P99_BAR)):
         added = spread([guard[key] - direct[key] for direct, _, guard in pairs])
-        bars.append(at_most(f"{key} added to a direct request", bar, added, "µs", 0))
-    print(bars_table(bars))
-    print(f"on {os.cpu_count()} CPUs, which servers, proxies and load share")
+        result.bars.append(at_most(f"{key} added to a direct request", bar, added, "µs", 0))
+        nginx = statistics.median(nginx[key] - direct[key] for direct, nginx, _ in pairs)
+        said.append(f"{key} +{added.median:.0f} µs (nginx +{nginx:.0f})")
+    result.figures = dict(found)
+    result.summary = "a request through guard: " + ", ".join(said)
 
 
 if __name__ == "__main__":
