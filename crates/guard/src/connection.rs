@@ -1,7 +1,7 @@
-//! A connection to a replica: hyper speaks on it, and who waits for an answer has it do so.
+//! A connection to a replica, on which hyper speaks HTTP.
 //!
-//! With HTTP/1.1 the task that waits for an answer also moves the connection's bytes. A task of its
-//! own would have to be woken twice for each request, to wake the waiting one in turn.
+//! With HTTP/1.1 the task that waits for an answer also moves the connection's bytes. A second task
+//! for that would have to be woken twice for each request, and would then wake the first one.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -210,7 +210,7 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// The other side learns of the end in the words of the protocol: TLS has some of its own.
+    /// Tells the other side that this is the end. TLS has a message for that (`close_notify`).
     fn drop(&mut self) {
         self.sender = Sender::None;
         if let Some(driver) = &mut self.driver {

@@ -135,8 +135,8 @@ static __always_inline bool ends_wait(struct thread *t, enum thread_state after,
 	/* Since when no thread of the process got a CPU while one waited: from now, or not at all. */
 	if (p->waiting)
 		*since = bpf_ktime_get_ns();
-	/* Others begin and end at the same time. Whoever sees none left puts a 0, except in place of a
-	 * time that came after it looked: that is of a wait that began. */
+	/* Others begin and end at the same time. A thread that sees none left writes 0, but not over a
+	 * time that was written since it looked: that time is of a wait that has begun. */
 	known = *since;
 	if (!__sync_fetch_and_add(&p->waiting, 0))
 		__sync_val_compare_and_swap(since, known, 0);
