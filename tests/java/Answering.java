@@ -13,7 +13,7 @@ import java.util.concurrent.locks.LockSupport;
 
 /**
  * An HTTP/1.1 server with a thread for each connection, and with so many small objects that live
- * that a full collection takes a while: {@code Answering PORT NAME THINK_US}. It answers with its
+ * that a full collection takes a while: {@code Answering PORT NAME THINK_US [HOST]}. It answers with its
  * name, after it has slept for so long. GET /collect collects all garbage before it answers, and GET
  * /garbage makes 64 KiB of it.
  */
@@ -64,8 +64,11 @@ public final class Answering {
                         .getBytes(StandardCharsets.ISO_8859_1);
         long thinkNanos = 1000 * Long.parseLong(arguments[2]);
         int port = Integer.parseInt(arguments[0]);
-        try (ServerSocket server =
-                new ServerSocket(port, 1024, InetAddress.getLoopbackAddress())) {
+        InetAddress host =
+                arguments.length > 3
+                        ? InetAddress.getByName(arguments[3])
+                        : InetAddress.getLoopbackAddress();
+        try (ServerSocket server = new ServerSocket(port, 1024, host)) {
             while (true) {
                 Socket client = server.accept();
                 Thread thread = new Thread(() -> serve(client, answer, thinkNanos));

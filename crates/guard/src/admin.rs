@@ -158,6 +158,7 @@ impl Page {
                 "address": replica.address.to_string(),
                 "pids": board.pids(slot),
                 "signals": board.coverage(slot),
+                "signals_from": board.source(slot).map(|source| source.to_string()),
                 "incarnation": board.words().word(slot as u32).incarnation(),
                 "hazards": hazards,
                 "down": replica.is_down(now),

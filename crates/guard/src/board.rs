@@ -1,6 +1,7 @@
 //! What is known of all replicas: their hazard words, and who is woken when one changes.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,11 +11,11 @@ use tailscope_signals::clock::Monotonic;
 use tailscope_signals::hazard::{Active, Change, Kind, Words};
 use tokio::sync::watch;
 
-/// How much is known of a replica.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// How much is known of a replica; each knows at least as much as the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Coverage {
-    /// Nothing: it is on another machine, or its processes were not found.
+    /// Nothing: it is on another machine that does not report, or its processes were not found.
     None,
     /// `/proc` says whether it is stopped or gone, some ms later.
     Polled,
@@ -66,6 +67,8 @@ struct Place {
     changes: watch::Sender<u64>,
     coverage: Mutex<Coverage>,
     pids: Mutex<Vec<u32>>,
+    /// Which publisher reports its hazards; none: they are seen here.
+    source: Mutex<Option<SocketAddr>>,
     counts: [AtomicU64; Kind::ALL.len()],
     total_ns: [AtomicU64; Kind::ALL.len()],
     /// The mean of past lengths, the latest with a quarter of the weight; 0: none was seen.
@@ -97,6 +100,7 @@ impl Board {
             changes: watch::Sender::new(0),
             coverage: Mutex::new(Coverage::None),
             pids: Mutex::default(),
+            source: Mutex::default(),
             counts: Default::default(),
             total_ns: Default::default(),
             usual_ns: Default::default(),
@@ -267,9 +271,21 @@ impl Board {
         *lock(&self.places[replica].coverage) = coverage;
     }
 
+    /// Which publisher reports its hazards; `None`: they are seen here, or not at all.
+    #[must_use]
+    pub fn source(&self, replica: usize) -> Option<SocketAddr> {
+        *lock(&self.places[replica].source)
+    }
+
+    /// A publisher reports its hazards from now on, or no longer.
+    pub fn set_source(&self, replica: usize, source: Option<SocketAddr>) {
+        *lock(&self.places[replica].source) = source;
+    }
+
     /// Its slot is free for another replica, of which nothing is known yet.
     pub fn forget(&self, replica: usize) {
         self.set(replica, Vec::new(), Coverage::None);
+        self.set_source(replica, None);
         let place = &self.places[replica];
         let all = [&place.counts, &place.total_ns, &place.usual_ns];
         let single = [&place.asked, &place.met];

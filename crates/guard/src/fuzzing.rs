@@ -1,4 +1,4 @@
-//! What `make fuzz` calls: clients' bytes, against another reading of them.
+//! What `make fuzz` calls: clients' bytes, against another reading of them, and datagrams of hazards.
 
 use crate::screen::{Body, Chunks, LARGEST_HEAD, check};
 
@@ -24,6 +24,14 @@ pub fn requests(bytes: &[u8]) {
             },
         }
     }
+}
+
+/// Reads a datagram of hazards, both ways.
+///
+/// # Panics
+/// If what was read is written as other bytes.
+pub fn datagrams(bytes: &[u8]) {
+    crate::remote::fuzz(bytes);
 }
 
 fn agree(bytes: &[u8], length: usize, next: &Body) {

@@ -2,22 +2,30 @@
 //!
 //! `/proc/net/tcp` has the inodes of listening sockets, and `/proc/PID/fd` says who holds them.
 
+mod namespace;
+
 use std::collections::HashSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use self::namespace::Namespace;
 
 /// TCP_LISTEN of the kernel, as `/proc/net/tcp` writes it.
 const LISTENS: &str = "0A";
 
 /// The processes that listen on this address, in the order of their ids. Empty: none does, or it is
-/// on another machine, in another network namespace, or of another user whom we may not look at.
+/// on another machine, or of another user whom we may not look at.
+///
+/// Other network namespaces, as containers have, are searched too: but not for a loopback address,
+/// which each of them has.
 #[must_use]
 pub fn processes(address: SocketAddr) -> Vec<u32> {
-    let sockets: HashSet<u64> = ["/proc/net/tcp", "/proc/net/tcp6"]
-        .iter()
-        .filter_map(|table| fs::read_to_string(table).ok())
-        .flat_map(|table| inodes(&table, address))
-        .collect();
+    let mut sockets = sockets(&Namespace::own(), address);
+    if sockets.is_empty() && !address.ip().is_loopback() {
+        let others = Namespace::others().filter(|one| one.has(address.ip()) == Some(true));
+        let mut found = others.map(|one| self::sockets(&one, address));
+        sockets = found.find(|found| !found.is_empty()).unwrap_or_default();
+    }
     if sockets.is_empty() {
         return Vec::new();
     }
@@ -33,9 +41,18 @@ pub fn processes(address: SocketAddr) -> Vec<u32> {
     found
 }
 
+/// Inodes of a namespace's sockets that listen on this address.
+fn sockets(of: &Namespace, address: SocketAddr) -> HashSet<u64> {
+    let tables = ["tcp", "tcp6"].into_iter();
+    // Another machine's address is not meant by who listens on all addresses of this one.
+    let is_here = of.has(address.ip()) != Some(false);
+    let listed = tables.filter_map(|table| Some(inodes(&of.read(table)?, address, is_here)));
+    listed.flatten().collect()
+}
+
 /// Inodes of the sockets in a table that listen on this address. One that listens on all addresses
-/// counts only where none listens on this one.
-fn inodes(table: &str, address: SocketAddr) -> Vec<u64> {
+/// counts only where none listens on this one, and where connections to it arrive (`is_here`).
+fn inodes(table: &str, address: SocketAddr, is_here: bool) -> Vec<u64> {
     let (mut exact, mut any) = (Vec::new(), Vec::new());
     for line in table.lines().skip(1) {
         let mut fields = line.split_whitespace();
@@ -52,7 +69,9 @@ fn inodes(table: &str, address: SocketAddr) -> Vec<u64> {
             continue;
         }
         if local.ip().is_unspecified() {
-            any.push(inode);
+            if is_here {
+                any.push(inode);
+            }
         } else if local.ip().to_canonical() == address.ip().to_canonical() {
             exact.push(inode);
         }
@@ -120,6 +139,14 @@ mod tests {
     }
 
     #[test]
+    fn who_listens_on_all_addresses_is_no_server_of_another_machine() {
+        let listener = TcpListener::bind("0.0.0.0:0").expect("bound");
+        let port = listener.local_addr().expect("bound").port();
+        let other = SocketAddr::from(([203, 0, 113, 77], port));
+        assert!(!processes(other).contains(&std::process::id()));
+    }
+
+    #[test]
     fn nobody_listens_where_nobody_does() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let address = listener.local_addr().expect("bound");
@@ -133,13 +160,13 @@ mod tests {
              0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0\n   \
              1: 0100007F:1F90 0100007F:9999 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0 100 0 0 10 0\n";
         let address = "127.0.0.1:8080".parse().expect("an address");
-        assert_eq!(inodes(table, address), [4711]);
+        assert_eq!(inodes(table, address, true), [4711]);
     }
 
     proptest! {
         #[test]
         fn foreign_tables_never_panic(table in "[ -~\n]{0,200}") {
-            inodes(&table, "127.0.0.1:80".parse().expect("an address"));
+            inodes(&table, "127.0.0.1:80".parse().expect("an address"), true);
         }
     }
 }

@@ -6,8 +6,10 @@
 mod drain;
 mod poll;
 mod search;
+mod sources;
 
 use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,8 +24,9 @@ use tailscope_kernel::{Also, drop_capabilities};
 use tailscope_signals::hazard::{Active, Change, Kind, Words};
 
 use self::drain::Drain;
-use crate::board::Board;
+use crate::board::{Board, Coverage};
 use crate::hsperf::Collectors;
+use crate::remote::Source;
 use crate::target::Target;
 
 /// Between two looks at waits for a CPU, which no event announces: where a thread waits, and else.
@@ -32,11 +35,24 @@ const LOOK: Duration = Duration::from_millis(1);
 const GLANCE: Duration = Duration::from_millis(5);
 /// Between two looks at `/proc` where it is polled.
 const POLL: Duration = Duration::from_millis(5);
+/// Where there is nothing to look at: between two looks at the time.
+const REST: Duration = Duration::from_millis(50);
 /// Between two searches for processes that come and go.
 const SEARCH: Duration = Duration::from_millis(250);
 
 /// What is worth telling, in words.
 pub type Say = Box<dyn Fn(&str) + Send>;
+
+/// What a [`Watcher`] watches, and how.
+#[derive(Debug, Default)]
+pub struct Subject {
+    /// Each in the slot of its number.
+    pub targets: Vec<Target>,
+    /// Whether a JVM whose eden is nearly full is kept from requests, and asked to collect.
+    pub drains: bool,
+    /// Publishers that are asked for what this process can't see itself.
+    pub sources: Vec<Source>,
+}
 
 /// Which replica is watched in which slot, and who waits until it is.
 struct Order {
@@ -52,18 +68,16 @@ pub struct Watcher {
     orders: Sender<Order>,
     thread: Option<JoinHandle<()>>,
     refused: Option<String>,
+    silent: Vec<SocketAddr>,
 }
 
 impl Watcher {
-    /// Starts to watch, each target in the slot of its number. `drains`: a JVM whose eden is nearly
-    /// full is kept from requests, and asked to collect. `each` is called in the thread for each
-    /// change.
+    /// Starts to watch. `each` is called in the thread for each change.
     ///
     /// # Errors
     /// If there is no memory, thread or descriptor.
     pub fn start(
-        targets: Vec<Target>,
-        drains: bool,
+        subject: Subject,
         say: Say,
         mut each: impl FnMut(&Board, Change) + Send + 'static,
     ) -> std::io::Result<(Self, Arc<Board>)> {
@@ -76,11 +90,11 @@ impl Watcher {
         let thread = std::thread::Builder::new()
             .name("hazards".into())
             .spawn(move || {
-                let begun = Work::begin(targets, drains, say);
+                let begun = Work::begin(subject, say);
                 let (work, told) = match begun {
                     Ok((work, refused)) => {
-                        let board = Arc::clone(&work.board);
-                        (Some(work), Ok((board, refused)))
+                        let known = (Arc::clone(&work.board), refused, work.silent_sources());
+                        (Some(work), Ok(known))
                     }
                     Err(e) => (None, Err(e)),
                 };
@@ -90,13 +104,14 @@ impl Watcher {
                 }
             })?;
         let gone = |_| std::io::Error::other("the thread of the hazards has ended");
-        let (board, refused) = started.recv().map_err(gone)??;
+        let (board, refused, silent) = started.recv().map_err(gone)??;
         let watcher = Self {
             stop,
             wake,
             orders,
             thread: Some(thread),
             refused,
+            silent,
         };
         Ok((watcher, board))
     }
@@ -105,6 +120,12 @@ impl Watcher {
     #[must_use]
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
+    }
+
+    /// Publishers that did not answer at the start.
+    #[must_use]
+    pub fn silent(&self) -> &[SocketAddr] {
+        &self.silent
     }
 
     /// Watches these targets in these slots from now on, and no others. Returns when their processes
@@ -138,6 +159,12 @@ struct Seat {
     target: Target,
     /// Its processes.
     pids: Vec<u32>,
+    /// How much of it is seen here.
+    coverage: Coverage,
+    /// Which of the sources reports its hazards.
+    remote: Option<usize>,
+    /// Which life of it a source has seen last.
+    life: Option<u32>,
     /// What held when it was last looked.
     before: Active,
     /// Searches since one of its processes was found.
@@ -153,6 +180,9 @@ impl Seat {
             slot,
             target,
             pids: Vec::new(),
+            coverage: Coverage::None,
+            remote: None,
+            life: None,
             before: Active::default(),
             tries: 0,
             has_lived: false,
@@ -166,6 +196,7 @@ struct Work {
     /// Whether replicas are drained before they collect.
     drains: bool,
     hazards: Option<Hazards>,
+    sources: Vec<Source>,
     board: Arc<Board>,
     /// Libraries of JVMs that were looked at, by device and inode, and whether they have probes.
     libraries: HashSet<(u64, u64)>,
@@ -179,11 +210,8 @@ struct Work {
 
 impl Work {
     /// Loads the programs, if that is possible, and finds the processes. The second: why it is not.
-    fn begin(
-        targets: Vec<Target>,
-        drains: bool,
-        say: Say,
-    ) -> std::io::Result<(Self, Option<String>)> {
+    fn begin(subject: Subject, say: Say) -> std::io::Result<(Self, Option<String>)> {
+        let drains = subject.drains;
         let (hazards, refused) = match Hazards::load() {
             Ok(hazards) => (Some(hazards), None),
             Err(e) => (None, Some(e.to_string())),
@@ -192,12 +220,13 @@ impl Work {
             Some(hazards) => hazards.map_words()?,
             None => Words::in_memory(SLOTS)?,
         };
-        let seats = (0..).zip(targets).map(|(slot, to)| Seat::new(slot, to));
+        let seats = (0..).zip(subject.targets).map(|(slot, to)| Seat::new(slot, to));
         let mut work = Self {
             seats: seats.collect(),
             drains,
             board: Arc::new(Board::new(words, SLOTS as usize)),
             hazards,
+            sources: subject.sources,
             libraries: HashSet::new(),
             listens: HashSet::new(),
             looks: HashMap::new(),
@@ -215,6 +244,8 @@ impl Work {
         }
         // Before anybody is served, so that the first request finds the words right.
         work.search();
+        work.subscribe();
+        work.wait_for_sources();
         Ok((work, refused))
     }
 
@@ -238,6 +269,10 @@ impl Work {
                 self.search();
                 searched = Instant::now();
             }
+            if !obeyed.is_empty() {
+                self.subscribe();
+            }
+            self.ask_sources(each);
             for done in obeyed {
                 let _ = done.send(());
             }
@@ -253,6 +288,7 @@ impl Work {
             _ if !self.collectors.is_empty() => LOOK,
             // A replica without requests is to collect at once.
             _ if self.seats.iter().any(|seat| seat.drain.is_held()) => LOOK,
+            _ if self.seats.iter().all(|seat| seat.pids.is_empty()) => REST,
             None => POLL,
             Some(_) if slots.any(waits) => LOOK,
             Some(_) => GLANCE,
@@ -266,6 +302,8 @@ impl Work {
         if let Some(ring) = &ring {
             polled.push(PollFd::new(ring, PollFlags::IN));
         }
+        let sockets = self.sources.iter().map(Source::socket);
+        polled.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
         // Interrupted by a signal, it looks earlier: nothing is lost.
         let _ = poll(&mut polled, Some(&pause));
         if polled[0].revents().contains(PollFlags::IN) {

@@ -95,12 +95,14 @@ impl Hazards {
         Words::map(map_of(&self.object, "words").as_fd(), SLOTS)
     }
 
-    /// Watches a process for a replica. False: it is watched already, or no more can be.
-    pub fn watch(&self, slot: u32, pid: u32) -> bool {
+    /// Watches a process for a replica. `is_stopped`: no event says any more that it has been stopped.
+    /// False: it is watched already, or no more can be.
+    pub fn watch(&self, slot: u32, pid: u32, is_stopped: bool) -> bool {
         let fresh = shared::hazard_process {
             slot,
             waiting: 0,
             stops: 0,
+            stopped: u32::from(is_stopped),
         };
         let (word, processes) = (self.words.word(slot), map_of(&self.object, "processes"));
         let key = pid.to_ne_bytes();
@@ -109,6 +111,9 @@ impl Hazards {
         }
         // First: its end may come at any time once it is in the table, and takes it off again.
         word.add_process();
+        if is_stopped {
+            word.begin(Kind::Stopped, Monotonic::now()); // it may also end at any time
+        }
         if processes
             .update(&key, fresh.as_bytes(), MapFlags::NO_EXIST)
             .is_err()

@@ -19,6 +19,7 @@ from proof.ports import answers, free_port
 
 from rig import installed
 from rig.java import java
+from rig.machines import Machine
 from rig.processes import Started
 from rig.waiting import until
 
@@ -28,23 +29,32 @@ SERVER = Path(__file__).parent / "replica.py"
 class Replica:
     """A server that logs what it executes; it can be killed and started again on its port."""
 
-    def __init__(self, folder: Path, name: str, **options: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        machine: Machine | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        """`machine`: where it runs; none: here."""
         self.name, self.port, self.log = name, free_port(), folder / f"{name}.log"
+        self.host = machine.address if machine else "127.0.0.1"
+        self.under = machine.under if machine else ()
         self.options = options
         self.log.touch()
         self.start()
 
     def command(self) -> list[object]:
-        return [sys.executable, SERVER, self.port, self.name, self.log]
+        return [sys.executable, SERVER, self.port, self.name, self.log, self.host]
 
     def start(self) -> None:
-        self.process = Started(self.command(), **self.options)
-        until(lambda: answers(self.port) or not self.process.runs, f"{self.name} serves")
+        self.process = Started([*self.under, *self.command()], **self.options)
+        until(lambda: answers(self.port, self.host) or not self.process.runs, f"{self.name} serves")
         assert self.process.runs, self.process.wait()
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def executed(self) -> list[str]:
         return self.log.read_text().splitlines()
@@ -81,11 +91,12 @@ class JavaReplica(Replica):
         super().__init__(folder, name, **options)
 
     def command(self) -> list[object]:
-        return java("tailscope.Answering", self.port, self.name, 5000, options=self.flags)
+        words = (self.port, self.name, 5000, self.host)
+        return java("tailscope.Answering", *words, options=self.flags)
 
     def collect(self) -> None:
         """Has it collect all garbage, and waits for the end."""
-        direct = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        direct = http.client.HTTPConnection(self.host, self.port, timeout=60)
         assert ask(direct, "GET", "/collect")[0] == 200
         direct.close()
 

@@ -1,4 +1,4 @@
-"""A small HTTP server that a guard stands in front of: `replica.py PORT NAME LOG`.
+"""A small HTTP server that a guard stands in front of: `replica.py PORT NAME LOG [HOST]`.
 
 It appends a line to LOG for each request that it executes: the method, and the body or the path.
 
@@ -125,4 +125,5 @@ class Server(ThreadingHTTPServer):
 if __name__ == "__main__":
     NAME = sys.argv[2]
     LOG = os.open(sys.argv[3], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+    HOST = sys.argv[4] if len(sys.argv) > 4 else "127.0.0.1"
+    Server((HOST, int(sys.argv[1])), Handler).serve_forever()

@@ -26,11 +26,14 @@ Examples:
   tailscope guard --config guard.toml --take-over       replace the guard that runs
   tailscope guard status                                what it has done so far
   tailscope guard hazards -p PID -d 10s                 what keeps a process from answering
+  tailscope guard hazards --serve 10.0.0.2:9747 --key hazards.key
+                                                        report hazards to guards elsewhere
 
 Guard finds the processes of replicas on this machine by their listening sockets. To see their
 hazards it needs root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE, and for processes of other users
-CAP_DAC_READ_SEARCH. Without these, and for replicas on other machines, it sends slow requests once
-more at a percentile (--hedge-at).
+CAP_DAC_READ_SEARCH. Hazards of other machines' replicas come from `tailscope guard hazards --serve`
+there (--hazards-from). Without either, it sends slow requests once more at a percentile
+(--hedge-at).
 docs/how-to/steer-around-pauses.md says what else it does, and what it does not."
 )]
 pub struct Guard {
@@ -120,6 +123,15 @@ pub struct Guard {
     #[arg(long)]
     pub warm_up: bool,
 
+    /// Where `tailscope guard hazards --serve` reports the hazards of replicas that this process can't
+    /// see: on other machines, or without privileges (repeatable)
+    #[arg(long, value_name = "ADDR", requires = "hazards_key")]
+    pub hazards_from: Vec<SocketAddr>,
+
+    /// File with the key that both sides share, as `head -c 32 /dev/urandom | base64` makes one
+    #[arg(long, value_name = "FILE")]
+    pub hazards_key: Option<PathBuf>,
+
     /// Steer and hedge nothing; count what would have been hedged
     #[arg(long)]
     pub dry_run: bool,
@@ -200,11 +212,22 @@ pub struct Status {
 /// Without the capabilities for eBPF programs, only stopped, gone and a JVM's collections are shown,
 /// some ms late.
 /// The command ends when all processes have ended.
+///
+/// With --serve it shows nothing. It reports hazards to guards that ask for them with the same key:
+/// of those servers on this machine that they name as replicas.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Hazards {
     /// Process to watch (repeatable)
-    #[arg(short, long = "pid", value_name = "PID", required = true, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long = "pid", value_name = "PID", required_unless_present = "serve", value_parser = clap::value_parser!(u32).range(1..))]
     pub pids: Vec<u32>,
+
+    /// Report hazards of this machine's servers to guards, by datagrams to and from this address
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["pids", "json"], requires = "key")]
+    pub serve: Option<SocketAddr>,
+
+    /// File with the key that guards have too, as `head -c 32 /dev/urandom | base64` makes one
+    #[arg(long, value_name = "FILE", requires = "serve")]
+    pub key: Option<PathBuf>,
 
     /// How long to watch [default: until Ctrl-C or the processes' end]
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]

@@ -41,6 +41,9 @@ struct Settings {
     threads: Option<u16>,
     health: Option<String>,
     control: Option<PathBuf>,
+    #[serde(default)]
+    hazards_from: Vec<SocketAddr>,
+    hazards_key: Option<PathBuf>,
     #[serde(default, deserialize_with = "duration")]
     grace: Option<Duration>,
 }
@@ -121,6 +124,10 @@ pub fn apply(path: &Path, args: &mut Guard) -> Result<()> {
     args.dry_run = settings.dry_run.unwrap_or(args.dry_run);
     args.health = settings.health.or(args.health.take());
     args.control = settings.control.or(args.control.take());
+    if !settings.hazards_from.is_empty() {
+        args.hazards_from = settings.hazards_from;
+    }
+    args.hazards_key = settings.hazards_key.or(args.hazards_key.take());
     args.grace = settings.grace.unwrap_or(args.grace);
     if let Some(admin) = settings.admin {
         args.admin = admin;
@@ -154,7 +161,8 @@ mod tests {
     fn a_file_says_what_the_options_say() {
         let text = "listen = ['127.0.0.1:80']\nbudget = '2%'\nhedge_at = 'p99'\ntimeout = '2s'\n\
                     send_proxy = 'v2'\nhealth = '/ready'\ngrace = '3s'\ncontrol = '/run/c'\n\
-                    replica_tls = { ca = 'c', name = 'd' }\n[tls]\ncert = 'a'\nkey = 'b'\n\
+                    replica_tls = { ca = 'c', name = 'd' }\n\
+                    hazards_from = ['10.0.0.2:9747']\nhazards_key = 'e'\n[tls]\ncert = 'a'\nkey = 'b'\n\
                     [[replica]]\naddress = '127.0.0.1:81'\n[[replica]]\naddress = '[::1]:82'\n";
         let guard = applied(text).expect("it is right");
         assert_eq!(guard.replicas.len(), 2);
@@ -164,6 +172,7 @@ mod tests {
         assert_eq!(guard.send_proxy, Some(SendProxy::V2));
         assert_eq!(guard.threads, 1);
         assert_eq!(guard.tls_key, Some(PathBuf::from("b")));
+        assert_eq!((guard.hazards_from.len(), guard.hazards_key.is_some()), (1, true));
         assert_eq!(guard.replica_name.as_deref(), Some("d"));
         assert_eq!(guard.grace, Duration::from_secs(3));
     }

@@ -1,5 +1,6 @@
 //! `tailscope guard hazards`: the hazards of processes, as they happen.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde_json::json;
-use tailscope_guard::{Board, Change, Coverage, Kind, Target, Watcher};
+use tailscope_guard::{Board, Change, Coverage, Key, Kind, Publisher, Subject, Target, Watcher};
 use tailscope_kernel::PidNamespace;
 use tailscope_kernel::hazard::SLOTS;
 use tailscope_signals::clock::Monotonic;
@@ -24,12 +25,18 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Shows them until the time is over or all processes have ended.
 pub fn run(args: &Hazards) -> Result<ExitCode> {
+    if let (Some(address), Some(key)) = (args.serve, &args.key) {
+        return serve(args, address, key);
+    }
     check(args)?;
     let stop = stop_on_signals()?;
-    let targets = args.pids.iter().copied().map(Target::Process).collect();
+    let subject = Subject {
+        targets: args.pids.iter().copied().map(Target::Process).collect(),
+        ..Subject::default()
+    };
     let (sender, changes) = channel();
     let say_it = Box::new(|text: &str| say!("tailscope: {text}"));
-    let (watcher, board) = Watcher::start(targets, false, say_it, move |_, change| {
+    let (watcher, board) = Watcher::start(subject, say_it, move |_, change| {
         // The reader ends first only when the command does.
         let _ = sender.send(change);
     })
@@ -59,6 +66,27 @@ pub fn run(args: &Hazards) -> Result<ExitCode> {
     if !args.json {
         say!("{}", summary(args, &board));
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reports them to guards until the time is over.
+fn serve(args: &Hazards, address: SocketAddr, key: &Path) -> Result<ExitCode> {
+    let key = Key::read(key).map_err(Failure::usage)?;
+    PidNamespace::here().map_err(Failure::machine)?;
+    let stop = stop_on_signals()?;
+    let say_it = || Box::new(|text: &str| say!("tailscope: {text}"));
+    let (watcher, board) = Watcher::start(Subject::default(), say_it(), |_, _| {})
+        .map_err(|e| Failure::machine(format!("can't watch processes: {e}")))?;
+    if let Some(why) = watcher.refused() {
+        say!("tailscope: {why}");
+        say!("tailscope: so only what /proc and hsperfdata say is reported, some ms late");
+    }
+    let publisher = Publisher::bind(address, key, (watcher, board), say_it())
+        .map_err(|e| Failure::machine(format!("can't report hazards at {address}: {e}")))?;
+    say!("hazards are reported at {}", publisher.address());
+    tailscope_agent::notify("READY=1");
+    let until = args.duration.map(|duration| Instant::now() + duration);
+    publisher.run(|| stop.load(Relaxed) || until.is_some_and(|until| Instant::now() >= until));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -16,8 +16,8 @@ use std::time::Duration;
 use anyhow::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tailscope_guard::{
-    Board, Certificate, Coverage, Inherited, Options, ProxyHeader, StartError, Target, Trust,
-    Watcher,
+    Board, Certificate, Coverage, Inherited, Key, Options, ProxyHeader, Source, StartError, Subject,
+    Target, Trust, Watcher,
 };
 use tailscope_kernel::hazard::SLOTS;
 
@@ -55,6 +55,7 @@ fn serve(given: &Guard) -> Result<ExitCode> {
     let (args, options) = settings(given)?;
     if args.check {
         options.check_files().map_err(Failure::usage)?;
+        sources(&args)?;
         print("the settings are valid\n")?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -69,9 +70,13 @@ fn serve(given: &Guard) -> Result<ExitCode> {
         Inherited::default()
     };
     let targets = options.replicas.iter().copied().map(Target::Address);
-    let drains = args.drain_gc && !args.dry_run;
+    let subject = Subject {
+        targets: targets.collect(),
+        drains: args.drain_gc && !args.dry_run,
+        sources: sources(&args)?,
+    };
     let say_it = Box::new(|text: &str| say!("tailscope: {text}"));
-    let (watcher, board) = Watcher::start(targets.collect(), drains, say_it, |_, _| {})
+    let (watcher, board) = Watcher::start(subject, say_it, |_, _| {})
         .map_err(|e| Failure::machine(format!("can't watch the replicas: {e}")))?;
     let control = control::prepare(&args)?; // before the capabilities are dropped
     let mut guard = tailscope_guard::Guard::start(&options, board.clone(), &mut inherited)
@@ -187,6 +192,24 @@ fn options(args: &Guard) -> Result<Options> {
     })
 }
 
+/// The publishers that are asked for hazards.
+fn sources(args: &Guard) -> Result<Vec<Source>> {
+    let Some(file) = args.hazards_key.as_deref() else {
+        return match args.hazards_from.first() {
+            None => Ok(Vec::new()),
+            Some(_) => Err(Failure::usage(
+                "hazards from another process need its key; name the file with --hazards-key",
+            )),
+        };
+    };
+    let key = Key::read(file).map_err(Failure::usage)?;
+    let source = |address: &SocketAddr| {
+        Source::new(*address, key.clone())
+            .map_err(|e| Failure::machine(format!("can't reach {address}: {e}")))
+    };
+    args.hazards_from.iter().map(source).collect()
+}
+
 /// The path of the health checks.
 fn health(args: &Guard) -> Result<Option<String>> {
     let Some(path) = &args.health else {
@@ -209,12 +232,21 @@ fn introduce(
     board: &Board,
     guard: &tailscope_guard::Guard,
 ) {
-    if let Some(why) = watcher.refused() {
+    let is_blind = |i| !board.coverage(i).has_events();
+    if let Some(why) = watcher.refused()
+        && (0..options.replicas.len()).any(is_blind)
+    {
         say!("tailscope: {why}");
         say!(
-            "tailscope: so hazards of the replicas are not seen; slow requests are sent once more \
-             at p{}",
+            "tailscope: so hazards of replicas here are not seen; slow requests to them are sent once \
+             more at p{}",
             args.hedge_at * 100.0
+        );
+    }
+    for source in watcher.silent() {
+        say!(
+            "tailscope: no answer from {source}; does `tailscope guard hazards --serve {source}` run \
+             there, with the same key?"
         );
     }
     if options.replicas.len() == 1 {
@@ -224,6 +256,9 @@ fn introduce(
         let coverage = board.coverage(i);
         let what = match coverage {
             Coverage::None => "no process of this machine listens there: no signals".to_owned(),
+            known if let Some(source) = board.source(i) => {
+                format!("{} (reported by {source})", hazards::words(known))
+            }
             known => format!(
                 "process {}: {}",
                 pids(&board.pids(i)),

@@ -4,7 +4,7 @@ use tailscope_signals::clock::Monotonic;
 use tailscope_signals::hazard::{Change, Kind};
 
 use super::search::state_of;
-use super::{Seat, Work};
+use super::Work;
 use crate::board::Board;
 
 impl Work {
@@ -26,7 +26,7 @@ impl Work {
     }
 
     fn poll_processes(&self, now: Monotonic, each: &mut dyn FnMut(&Board, Change)) {
-        for seat in &self.seats {
+        for seat in self.seats.iter().filter(|seat| seat.remote.is_none()) {
             let Some(first) = seat.pids.first().copied() else {
                 continue;
             };
@@ -38,13 +38,14 @@ impl Work {
                 .iter()
                 .all(|state| matches!(state, None | Some(b'Z' | b'X')));
             for (kind, holds) in [(Kind::Stopped, is_stopped), (Kind::Gone, is_gone)] {
-                self.polled((seat, first), kind, holds, now, each);
+                let since = holds.then_some(now);
+                self.polled((seat.slot, first), kind, since, now, each);
             }
         }
     }
 
     fn poll_collectors(&self, now: Monotonic, each: &mut dyn FnMut(&Board, Change)) {
-        for seat in &self.seats {
+        for seat in self.seats.iter().filter(|seat| seat.remote.is_none()) {
             let pids = seat.pids.iter();
             let mut all = pids
                 .filter_map(|pid| Some((*pid, self.collectors.get(pid)?)))
@@ -53,34 +54,35 @@ impl Work {
                 continue;
             };
             let holds = all.any(|(_, collectors)| collectors.are_collecting());
-            self.polled((seat, first), Kind::Collection, holds, now, each);
+            let since = holds.then_some(now);
+            self.polled((seat.slot, first), Kind::Collection, since, now, each);
         }
     }
 
-    /// Takes over what was polled, and reports it if it has changed.
-    fn polled(
+    /// Takes over what was polled or reported, and hands it on if it has changed. `holds`: since when
+    /// it does.
+    pub(super) fn polled(
         &self,
-        (seat, pid): (&Seat, u32),
+        (slot, pid): (u32, u32),
         kind: Kind,
-        holds: bool,
+        holds: Option<Monotonic>,
         now: Monotonic,
         each: &mut dyn FnMut(&Board, Change),
     ) {
-        let word = self.board.words().word(seat.slot);
-        let since = word.since(kind);
-        let changes = if holds {
-            word.begin(kind, now)
-        } else {
-            word.end(kind)
+        let word = self.board.words().word(slot);
+        let since = holds.unwrap_or_else(|| word.since(kind));
+        let changes = match holds {
+            Some(since) => word.begin(kind, since),
+            None => word.end(kind),
         };
         if changes {
             let change = Change {
                 at: now,
-                since: if holds { now } else { since },
-                slot: seat.slot,
+                since,
+                slot,
                 pid,
                 kind,
-                ends: !holds,
+                ends: holds.is_none(),
             };
             self.board.changed(change);
             each(&self.board, change);

@@ -41,7 +41,9 @@ impl Work {
             let coverage = self.watch(seat.slot, &before, &pids);
             let coverage = self.with_counters(&pids, coverage);
             self.verify_stop(seat.slot, &pids);
-            self.board.set(seat.slot as usize, pids.clone(), coverage);
+            seat.coverage = coverage;
+            let known = coverage.max(self.remote_coverage(&seat));
+            self.board.set(seat.slot as usize, pids.clone(), known);
             if self.drains {
                 let looks = pids.first().and_then(|pid| self.looks.get(pid));
                 let looks = looks.map_or(0, |(looks, _)| *looks);
@@ -108,7 +110,8 @@ impl Work {
             hazards.unwatch(slot, *gone);
         }
         for pid in pids {
-            hazards.watch(slot, *pid);
+            let is_new = !before.contains(pid);
+            hazards.watch(slot, *pid, is_new && is_held(*pid));
         }
         // Each is looked at, whatever the first of them is.
         let mut is_java = false;

@@ -191,6 +191,10 @@ static __always_inline void enters(struct task_struct *task)
 	if (t->stop && t->stop == p->stops)
 		ends(w, p->slot, shown_pid(task), TS_HAZARD_STOPPED);
 	t->stop = 0;
+	if (p->stopped) {
+		p->stopped = 0;
+		ends(w, p->slot, shown_pid(task), TS_HAZARD_STOPPED);
+	}
 	since = w->since[TS_HAZARD_RUNQUEUE];
 	if (!ends_wait(t, RUNS, p, w))
 		return;

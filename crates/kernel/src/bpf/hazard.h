@@ -13,6 +13,7 @@ struct hazard_process {
 	__u32 slot;
 	__u32 waiting; /* threads that wait for a CPU */
 	__u32 stops;   /* its stops, counted */
+	__u32 stopped; /* it was stopped already when it was looked at first */
 };
 
 /* A probe of the JVM, as its cookie says it: enum ts_hazard_kind, then a bit. */

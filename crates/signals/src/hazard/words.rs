@@ -113,6 +113,12 @@ impl Word<'_> {
             .load(Relaxed)
     }
 
+    /// Takes over which life of the replica this is, from who watches it elsewhere.
+    pub fn set_incarnation(&self, incarnation: u32) {
+        self.part(std::mem::offset_of!(abi::ts_hazard, incarnation))
+            .store(incarnation, Relaxed);
+    }
+
     /// How many of its processes are watched.
     #[must_use]
     pub fn processes(&self) -> u32 {
@@ -133,6 +139,9 @@ impl Word<'_> {
     /// Clears a hazard. True: it was set.
     pub fn end(&self, kind: Kind) -> bool {
         let bit = 1 << kind.number();
+        if kind == Kind::Runqueue {
+            self.since_of(kind).store(0, Relaxed); // it holds by its time alone
+        }
         self.mask().fetch_and(!bit, Release) & bit != 0
     }
 
