@@ -47,6 +47,7 @@ fn chosen() -> fn(&[u8]) {
         Ok("otlp-answer") => agent::collector_answer,
         Ok("metrics-request") => agent::metrics_request,
         Ok("guard-request") => guard::requests,
+        Ok("guard-datagram") => guard::datagrams,
         Ok("http2-headers") => fuzz_headers,
         Ok("python-memory") => fuzz_memory,
         other => panic!("TARGET={other:?} is no target: see fuzz/run"),

@@ -81,7 +81,7 @@ def test_threads_that_serve_have_no_capabilities(guard: StartGuard) -> None:
 def test_another_user_sees_hazards_at_once_with_the_capabilities_of_the_unit(
     guard: StartGuard, pair: tuple[Replica, Replica]
 ) -> None:
-    unit = (installed.ROOT / "packaging" / "tailscope-guard.service").read_text()
+    unit = (installed.ROOT / "packaging" / "tailscope-hazards.service").read_text()
     line = next(line for line in unit.splitlines() if line.startswith("AmbientCapabilities="))
     names = [name.removeprefix("CAP_").lower() for name in line.partition("=")[2].split()]
     wanted = ",".join(f"+{name}" for name in names)

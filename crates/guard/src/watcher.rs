@@ -220,7 +220,9 @@ impl Work {
             Some(hazards) => hazards.map_words()?,
             None => Words::in_memory(SLOTS)?,
         };
-        let seats = (0..).zip(subject.targets).map(|(slot, to)| Seat::new(slot, to));
+        let seats = (0..)
+            .zip(subject.targets)
+            .map(|(slot, to)| Seat::new(slot, to));
         let mut work = Self {
             seats: seats.collect(),
             drains,

@@ -172,7 +172,10 @@ mod tests {
         assert_eq!(guard.send_proxy, Some(SendProxy::V2));
         assert_eq!(guard.threads, 1);
         assert_eq!(guard.tls_key, Some(PathBuf::from("b")));
-        assert_eq!((guard.hazards_from.len(), guard.hazards_key.is_some()), (1, true));
+        assert_eq!(
+            (guard.hazards_from.len(), guard.hazards_key.is_some()),
+            (1, true)
+        );
         assert_eq!(guard.replica_name.as_deref(), Some("d"));
         assert_eq!(guard.grace, Duration::from_secs(3));
     }

@@ -16,8 +16,8 @@ use std::time::Duration;
 use anyhow::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tailscope_guard::{
-    Board, Certificate, Coverage, Inherited, Key, Options, ProxyHeader, Source, StartError, Subject,
-    Target, Trust, Watcher,
+    Board, Certificate, Coverage, Inherited, Key, Options, ProxyHeader, Source, StartError,
+    Subject, Target, Trust, Watcher,
 };
 use tailscope_kernel::hazard::SLOTS;
 

@@ -154,7 +154,10 @@ impl Publisher {
         let now = Instant::now();
         let age = (now - self.began).as_secs() / COOKIE.as_secs();
         let known = [age, age.saturating_sub(1)];
-        if !known.iter().any(|age| self.cookie(from, *age) == asked.cookie) {
+        if !known
+            .iter()
+            .any(|age| self.cookie(from, *age) == asked.cookie)
+        {
             // Who forges the sender's address does not see this, and can't answer it.
             self.send(from, asked.nonce, Vec::new());
             return;

@@ -3,8 +3,8 @@
 use tailscope_signals::clock::Monotonic;
 use tailscope_signals::hazard::{Change, Kind};
 
-use super::search::state_of;
 use super::Work;
+use super::search::state_of;
 use crate::board::Board;
 
 impl Work {

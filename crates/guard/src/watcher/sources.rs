@@ -117,7 +117,10 @@ impl Work {
             // First, so that no request gets between.
             board.hold(slot, Hold::Warms, true);
         }
-        board.words().word(seat.slot).set_incarnation(state.incarnation);
+        board
+            .words()
+            .word(seat.slot)
+            .set_incarnation(state.incarnation);
         if before.is_none() || board.coverage(slot) != state.coverage {
             board.set(slot, seat.pids.clone(), state.coverage);
             board.wake(slot);
