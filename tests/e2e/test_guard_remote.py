@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Iterator
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -60,6 +63,20 @@ def publisher(recordable: None, address: str, key: Path) -> Iterator[Publisher]:
         yield started
 
 
+def lasts(condition: Callable[[], bool], seconds: float = 2) -> None:
+    """It holds, and goes on to do so: searches for processes have come between."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert condition()
+
+
+def metric(guard: Guard, name: str) -> float:
+    with urlopen(f"http://127.0.0.1:{guard.admin}/metrics", timeout=60) as answer:
+        lines = answer.read().decode().splitlines()
+    line = next(line for line in lines if line.startswith(f"tailscope_guard_{name} "))
+    return float(line.rsplit(" ", 1)[1])
+
+
 def signals(guard: Guard) -> list[str]:
     return [one["signals"] for one in guard.status()["replicas"]]
 
@@ -94,17 +111,20 @@ def test_an_unprivileged_guard_gets_the_hazards_from_a_process_that_may_see_them
     first.freeze()
     until(lambda: hazards(started) == ["stopped"], "it is reported")
     assert {started.get()[1] for _ in range(20)} == {"second"}
+    lasts(lambda: hazards(started) == ["stopped"])
     first.thaw()
     until(lambda: hazards(started) == [], "the hazard is over")
+    assert metric(started, f'hazards_total{{replica="{first.address}",kind="stopped"}}') == 1
     status = started.status()
     assert [one["signals_from"] for one in status["replicas"]] == [address, address]
     # A replica that starts again is found again.
     second.kill()
     until(lambda: hazards(started, 1) == ["gone"], "its end is reported")
     life = started.status()["replicas"][1]["incarnation"]
+    lasts(lambda: hazards(started, 1) == ["gone"])
     second.start()
     until(lambda: hazards(started, 1) == [], "its start is reported")
-    assert started.status()["replicas"][1]["incarnation"] == life + 1
+    until(lambda: started.status()["replicas"][1]["incarnation"] == life + 1, "it is another life")
 
 
 def test_without_its_publisher_a_guard_knows_nothing_until_there_is_one_again(
@@ -187,6 +207,13 @@ def test_strangers_get_no_hazards(
     assert "subscribes" not in publisher.err
     known = unwatched(*options, under=NOBODY)
     assert signals(known) == ["kernel", "kernel"]
+
+
+@dataclass
+class AtAddress:
+    """A replica by one of its names."""
+
+    address: str
 
 
 class Far:
@@ -274,15 +301,8 @@ def test_collections_on_other_machines_are_reported(
         guard = stack.enter_context(Guard((replica, here), *options, under=WITHOUT_PROCESSES))
         assert signals(guard) == ["jvm", "none"]
         replica.collect()
-        metrics = f"http://127.0.0.1:{guard.admin}/metrics"
-        line = f'hazards_total{{replica="{replica.address}",kind="collection"}} '
-        until(lambda: f"{line}0" not in text(metrics), "the collection was reported")
-        assert line in text(metrics)
-
-
-def text(url: str) -> str:
-    with urlopen(url, timeout=60) as answer:
-        return answer.read().decode()
+        name = f'hazards_total{{replica="{replica.address}",kind="collection"}}'
+        until(lambda: metric(guard, name) > 0, "the collection was reported")
 
 
 def test_a_replica_elsewhere_that_has_started_again_is_warmed_up(far: list[Far], key: Path) -> None:
@@ -298,6 +318,36 @@ def test_a_replica_elsewhere_that_has_started_again_is_warmed_up(far: list[Far],
         first.replica.start()
         until(lambda: hazards(guard) == [], "its start is reported")
         until(lambda: guard.count("warm_ups") > 0, "it gets copies")
+
+
+def test_a_server_with_two_addresses_has_the_same_hazards_at_both(
+    publisher: Publisher, unwatched: StartGuard, folder: Path, address: str, key: Path
+) -> None:
+    with machines(1) as (there,), ExitStack() as stack:
+        replica = Replica(folder, "first", there)
+        stack.callback(replica.end)
+        replica.kill()
+        replica.binds = "0.0.0.0"
+        replica.start()
+        options = ("--hazards-from", address, "--hazards-key", key)
+        # One name is the machine's, the other one its second address.
+        subprocess.run(
+            [*there.under, "ip", "addr", "add", "198.18.255.254/32", "dev", "eth0"], check=True
+        )
+        names = [AtAddress(f"{host}:{replica.port}") for host in (there.address, "198.18.255.254")]
+        both = stack.enter_context(Guard(names, *options, under=NOBODY))
+        other = stack.enter_context(Guard(names[1:], *options, under=NOBODY))
+        replica.freeze()
+        for guard, number in ((both, 0), (both, 1), (other, 0)):
+            until(lambda: hazards(guard, number) == ["stopped"], "it is reported")  # noqa: B023
+        other.stop(signal.SIGKILL)
+        until(lambda: "has left" in publisher.err, "its lease has ended")
+        replica.thaw()
+        for number in (0, 1):
+            until(lambda: hazards(both, number) == [], "it goes on")  # noqa: B023
+        replica.kill()
+        for number in (0, 1):
+            until(lambda: hazards(both, number) == ["gone"], "its end is reported")  # noqa: B023
 
 
 def test_a_server_of_this_machine_is_not_taken_for_one_elsewhere(guard: StartGuard) -> None:

@@ -159,7 +159,7 @@ impl Page {
                 "pids": board.pids(slot),
                 "signals": board.coverage(slot),
                 "signals_from": board.source(slot).map(|source| source.to_string()),
-                "incarnation": board.words().word(slot as u32).incarnation(),
+                "incarnation": board.word(slot).incarnation(),
                 "hazards": hazards,
                 "down": replica.is_down(now),
                 "drains": board.is_held(slot, Hold::Drains),

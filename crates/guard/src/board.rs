@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use tailscope_signals::clock::Monotonic;
-use tailscope_signals::hazard::{Active, Change, Kind, Words};
+use tailscope_signals::hazard::{Active, Change, Kind, Word, Words};
 use tokio::sync::watch;
 
 /// How much is known of a replica; each knows at least as much as the one before.
@@ -64,6 +64,10 @@ const LATEST: usize = 64;
 
 #[derive(Debug)]
 struct Place {
+    /// The slot of its word: its own, or that of another replica which the same processes serve.
+    word: AtomicU32,
+    /// What distinguishes the oldest of its processes from others, also of another machine's start.
+    life: AtomicU32,
     changes: watch::Sender<u64>,
     coverage: Mutex<Coverage>,
     pids: Mutex<Vec<u32>>,
@@ -83,6 +87,31 @@ struct Place {
     met: AtomicU64,
 }
 
+impl Place {
+    fn count(&self, change: Change) {
+        let at = change.kind as usize;
+        if change.ends {
+            let lasted = change.at.0.saturating_sub(change.since.0);
+            self.total_ns[at].fetch_add(lasted, Relaxed);
+            let usual = self.usual_ns[at].load(Relaxed);
+            let usual = if usual == 0 {
+                lasted
+            } else {
+                usual - usual / 4 + lasted / 4
+            };
+            self.usual_ns[at].store(usual.max(1), Relaxed);
+        }
+        // A wait for a CPU is only reported when it ends, at least by the kernel's programs.
+        if change.ends == (change.kind == Kind::Runqueue) {
+            self.counts[at].fetch_add(1, Relaxed);
+        }
+        let is_met = self.outstanding.load(Relaxed) > 0;
+        if change.kind == Kind::Collection && !change.ends && is_met {
+            self.met.fetch_add(1, Relaxed);
+        }
+    }
+}
+
 /// All replicas' hazards.
 #[derive(Debug)]
 pub struct Board {
@@ -96,7 +125,9 @@ impl Board {
     /// A board for this number of replicas. A replica's number is the slot of its word.
     #[must_use]
     pub fn new(words: Words, replicas: usize) -> Self {
-        let place = |_| Place {
+        let place = |slot| Place {
+            word: AtomicU32::new(slot as u32),
+            life: AtomicU32::new(0),
             changes: watch::Sender::new(0),
             coverage: Mutex::new(Coverage::None),
             pids: Mutex::default(),
@@ -126,13 +157,13 @@ impl Board {
     /// What keeps this replica from answering now.
     #[must_use]
     pub fn active(&self, replica: usize, now: Monotonic) -> Active {
-        self.words.word(replica as u32).read(now)
+        self.word(replica).read(now)
     }
 
     /// When the longest of its hazards is expected to end.
     #[must_use]
     pub fn expected_end(&self, replica: usize, now: Monotonic) -> u64 {
-        let word = self.words.word(replica as u32);
+        let word = self.word(replica);
         let end = |kind: Kind| {
             let usual = self.usual_ns(replica, kind);
             // One that lasts longer than usual is expected to last as long again.
@@ -152,39 +183,27 @@ impl Board {
         }
     }
 
-    /// The words.
+    /// The word that has its hazards.
     #[must_use]
-    pub fn words(&self) -> &Words {
-        &self.words
+    pub fn word(&self, replica: usize) -> Word<'_> {
+        self.words.word(self.places[replica].word.load(Relaxed))
     }
 
-    /// Wakes whoever waits for this replica, and counts a hazard that ended.
+    /// The word of this slot has its hazards from now on: processes that serve both are watched there.
+    pub fn set_word(&self, replica: usize, slot: u32) {
+        self.places[replica].word.store(slot, Relaxed);
+    }
+
+    /// Wakes whoever waits for this replica or others with its word, and counts a hazard that ended.
     pub fn changed(&self, change: Change) {
-        let Some(place) = self.places.get(change.slot as usize) else {
+        let word = |place: &Place| place.word.load(Relaxed);
+        let Some(of) = self.places.get(change.slot as usize).map(word) else {
             return;
         };
+        let served = || (0..self.places.len()).filter(|slot| word(&self.places[*slot]) == of);
         // First of all: each µs of the rest is one more in which nobody is answered.
-        self.wake(change.slot as usize);
-        let at = change.kind as usize;
-        if change.ends {
-            let lasted = change.at.0.saturating_sub(change.since.0);
-            place.total_ns[at].fetch_add(lasted, Relaxed);
-            let usual = place.usual_ns[at].load(Relaxed);
-            let usual = if usual == 0 {
-                lasted
-            } else {
-                usual - usual / 4 + lasted / 4
-            };
-            place.usual_ns[at].store(usual.max(1), Relaxed);
-        }
-        // A wait for a CPU is only reported when it ends.
-        if !change.ends || change.kind == Kind::Runqueue {
-            place.counts[at].fetch_add(1, Relaxed);
-        }
-        let is_met = place.outstanding.load(Relaxed) > 0;
-        if change.kind == Kind::Collection && !change.ends && is_met {
-            place.met.fetch_add(1, Relaxed);
-        }
+        served().for_each(|slot| self.wake(slot));
+        served().for_each(|slot| self.places[slot].count(change));
         let mut latest = lock(&self.latest);
         if latest.len() == LATEST {
             latest.pop_front();
@@ -282,10 +301,28 @@ impl Board {
         *lock(&self.places[replica].source) = source;
     }
 
+    /// What distinguishes its present processes from later ones; 0: nothing is known of them.
+    #[must_use]
+    pub fn life(&self, replica: usize) -> u32 {
+        self.places[replica].life.load(Relaxed)
+    }
+
+    /// It has other processes from now on.
+    pub fn set_life(&self, replica: usize, life: u32) {
+        self.places[replica].life.store(life, Relaxed);
+    }
+
     /// Its slot is free for another replica, of which nothing is known yet.
     pub fn forget(&self, replica: usize) {
         self.set(replica, Vec::new(), Coverage::None);
         self.set_source(replica, None);
+        self.set_life(replica, 0);
+        for (slot, place) in self.places.iter().enumerate() {
+            if place.word.load(Relaxed) == replica as u32 {
+                place.word.store(slot as u32, Relaxed);
+            }
+        }
+        self.set_word(replica, replica as u32);
         let place = &self.places[replica];
         let all = [&place.counts, &place.total_ns, &place.usual_ns];
         let single = [&place.asked, &place.met];

@@ -4,6 +4,7 @@
 
 mod namespace;
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,32 +14,51 @@ use self::namespace::Namespace;
 /// TCP_LISTEN of the kernel, as `/proc/net/tcp` writes it.
 const LISTENS: &str = "0A";
 
-/// The processes that listen on this address, in the order of their ids. Empty: none does, or it is
-/// on another machine, or of another user whom we may not look at.
-///
-/// Other network namespaces, as containers have, are searched too: but not for a loopback address,
-/// which each of them has.
+/// The machine at one moment. What several searches need is read once.
+#[derive(Debug, Default)]
+pub struct Machine {
+    /// The network namespaces of other processes, such as those of containers.
+    others: OnceCell<Vec<Namespace>>,
+}
+
+impl Machine {
+    /// The processes that listen on this address, in the order of their ids. Empty: none does, or it
+    /// is on another machine, or of another user whom we may not look at.
+    ///
+    /// Other network namespaces are searched too: but not for a loopback address, which each of them
+    /// has.
+    #[must_use]
+    pub fn processes(&self, address: SocketAddr) -> Vec<u32> {
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+        let mut sockets = sockets(&Namespace::own(), address);
+        if sockets.is_empty() && !address.ip().is_loopback() {
+            let others = self.others.get_or_init(|| Namespace::others().collect());
+            let others = others
+                .iter()
+                .filter(|one| one.has(address.ip()) == Some(true));
+            let mut found = others.map(|one| self::sockets(one, address));
+            sockets = found.find(|found| !found.is_empty()).unwrap_or_default();
+        }
+        if sockets.is_empty() {
+            return Vec::new();
+        }
+        let Ok(all) = fs::read_dir("/proc") else {
+            return Vec::new();
+        };
+        let mut found: Vec<u32> = all
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .filter(|pid| holds(*pid, &sockets))
+            .collect();
+        found.sort_unstable();
+        found
+    }
+}
+
+/// Whether this is an address of this machine, in our network namespace.
 #[must_use]
-pub fn processes(address: SocketAddr) -> Vec<u32> {
-    let mut sockets = sockets(&Namespace::own(), address);
-    if sockets.is_empty() && !address.ip().is_loopback() {
-        let others = Namespace::others().filter(|one| one.has(address.ip()) == Some(true));
-        let mut found = others.map(|one| self::sockets(&one, address));
-        sockets = found.find(|found| !found.is_empty()).unwrap_or_default();
-    }
-    if sockets.is_empty() {
-        return Vec::new();
-    }
-    let Ok(all) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let mut found: Vec<u32> = all
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid| holds(*pid, &sockets))
-        .collect();
-    found.sort_unstable();
-    found
+pub fn is_ours(ip: IpAddr) -> bool {
+    Namespace::own().has(ip.to_canonical()) == Some(true)
 }
 
 /// Inodes of a namespace's sockets that listen on this address.
@@ -134,7 +154,12 @@ mod tests {
             if address.ip().is_unspecified() {
                 address.set_ip(Ipv4Addr::LOCALHOST.into());
             }
-            assert!(processes(address).contains(&std::process::id()), "{any}");
+            assert!(
+                Machine::default()
+                    .processes(address)
+                    .contains(&std::process::id()),
+                "{any}"
+            );
         }
     }
 
@@ -143,7 +168,11 @@ mod tests {
         let listener = TcpListener::bind("0.0.0.0:0").expect("bound");
         let port = listener.local_addr().expect("bound").port();
         let other = SocketAddr::from(([203, 0, 113, 77], port));
-        assert!(!processes(other).contains(&std::process::id()));
+        assert!(
+            !Machine::default()
+                .processes(other)
+                .contains(&std::process::id())
+        );
     }
 
     #[test]
@@ -151,7 +180,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let address = listener.local_addr().expect("bound");
         drop(listener);
-        assert!(!processes(address).contains(&std::process::id()));
+        assert!(
+            !Machine::default()
+                .processes(address)
+                .contains(&std::process::id())
+        );
     }
 
     #[test]

@@ -171,7 +171,7 @@ impl Race<'_> {
         let waited = self.start.elapsed().as_micros() as u64;
         let age = match trigger {
             Trigger::Hazard(kind) => {
-                let word = worker.fleet.board().words().word(replica as u32);
+                let word = worker.fleet.board().word(replica);
                 Some(Monotonic::now().0.saturating_sub(word.since(kind).0) / 1000)
             }
             Trigger::Percentile => None,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use tailscope_process::owner;
 
-use crate::listening;
+use crate::listening::Machine;
 
 /// A replica's processes, however they are named.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,11 +20,11 @@ impl Target {
     /// Its processes now. `known`: those that it had and that still live. To search for a
     /// listening socket takes ms, so that is only done where none is known; those that are known
     /// may have started others of the same program.
-    pub(crate) fn processes(&self, known: &[u32]) -> Vec<u32> {
+    pub(crate) fn processes(&self, known: &[u32], machine: &mut Machine) -> Vec<u32> {
         match self {
             Self::Process(pid) if known.is_empty() => vec![*pid],
             Self::Process(_) => known.to_vec(),
-            Self::Address(address) if known.is_empty() => listening::processes(*address),
+            Self::Address(address) if known.is_empty() => machine.processes(*address),
             Self::Address(_) => with_workers(known),
         }
     }

@@ -163,8 +163,8 @@ struct Seat {
     coverage: Coverage,
     /// Which of the sources reports its hazards.
     remote: Option<usize>,
-    /// Which life of it a source has seen last.
-    life: Option<u32>,
+    /// Which life of it a source has seen last, by its incarnation there and by its processes.
+    life: Option<(u32, u32)>,
     /// What held when it was last looked.
     before: Active,
     /// Searches since one of its processes was found.
@@ -197,6 +197,8 @@ struct Work {
     drains: bool,
     hazards: Option<Hazards>,
     sources: Vec<Source>,
+    /// When they were last read.
+    read: Instant,
     board: Arc<Board>,
     /// Libraries of JVMs that were looked at, by device and inode, and whether they have probes.
     libraries: HashSet<(u64, u64)>,
@@ -229,25 +231,24 @@ impl Work {
             board: Arc::new(Board::new(words, SLOTS as usize)),
             hazards,
             sources: subject.sources,
+            read: Instant::now(),
             libraries: HashSet::new(),
             listens: HashSet::new(),
             looks: HashMap::new(),
             collectors: HashMap::new(),
             say,
         };
-        if work.hazards.is_some() {
-            // A JVM is asked to collect by a signal, and a socket that is its user's alone.
-            let also = [
-                (Also::AttachProbes, true),
-                (Also::EndCommand, drains),
-                (Also::WriteAnywhere, drains),
-            ];
-            drop_capabilities(also).map_err(std::io::Error::other)?;
-        }
+        // A JVM is asked to collect by a signal, and a socket that is its user's alone.
+        let also = [
+            (Also::AttachProbes, work.hazards.is_some()),
+            (Also::EndCommand, drains),
+            (Also::WriteAnywhere, drains),
+        ];
+        drop_capabilities(also).map_err(std::io::Error::other)?;
         // Before anybody is served, so that the first request finds the words right.
         work.search();
         work.subscribe();
-        work.wait_for_sources();
+        work.wait_for_sources(&mut |_, _| {});
         Ok((work, refused))
     }
 
@@ -273,6 +274,7 @@ impl Work {
             }
             if !obeyed.is_empty() {
                 self.subscribe();
+                self.wait_for_sources(each);
             }
             self.ask_sources(each);
             for done in obeyed {
@@ -285,7 +287,7 @@ impl Work {
 
     fn wait(&self, wake: &OwnedFd) {
         let mut slots = self.seats.iter().map(|seat| seat.slot);
-        let waits = |slot| self.board.words().word(slot).since(Kind::Runqueue).0 != 0;
+        let waits = |slot| self.board.word(slot as usize).since(Kind::Runqueue).0 != 0;
         let pause = match &self.hazards {
             _ if !self.collectors.is_empty() => LOOK,
             // A replica without requests is to collect at once.
@@ -304,7 +306,7 @@ impl Work {
         if let Some(ring) = &ring {
             polled.push(PollFd::new(ring, PollFlags::IN));
         }
-        let sockets = self.sources.iter().map(Source::socket);
+        let sockets = self.sources.iter().filter_map(Source::socket);
         polled.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
         // Interrupted by a signal, it looks earlier: nothing is lost.
         let _ = poll(&mut polled, Some(&pause));
@@ -341,10 +343,10 @@ impl Work {
                     hazards.unwatch(gone.slot, *pid);
                 }
             }
+            self.board.forget(gone.slot as usize); // and its word is its own again
             for kind in Kind::ALL {
-                self.board.words().word(gone.slot).end(kind);
+                self.board.word(gone.slot as usize).end(kind);
             }
-            self.board.forget(gone.slot as usize);
         }
     }
 }

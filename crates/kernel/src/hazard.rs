@@ -133,13 +133,22 @@ impl Hazards {
     /// Stops watching it. Does nothing if it has ended: the programs saw that.
     pub fn unwatch(&self, slot: u32, pid: u32) {
         let processes = map_of(&self.object, "processes");
-        if processes.delete(&pid.to_ne_bytes()).is_ok() {
+        // Another replica may be served by the same process, and watch it.
+        if self.slot_of(pid) == Some(slot) && processes.delete(&pid.to_ne_bytes()).is_ok() {
             self.watched.remove(pid);
             if self.words.word(slot).remove_process() {
                 let word = self.words.word(slot);
                 word.begin(Kind::Gone, Monotonic::now());
             }
         }
+    }
+
+    /// For which replica a process is watched. Its word has the hazards of all that it serves.
+    #[must_use]
+    pub fn slot_of(&self, pid: u32) -> Option<u32> {
+        let found = map_of(&self.object, "processes").lookup(&pid.to_ne_bytes(), MapFlags::ANY);
+        let slot = found.ok()??.get(..4)?.try_into().ok()?;
+        Some(u32::from_ne_bytes(slot))
     }
 
     /// The processes that are watched now.

@@ -39,13 +39,14 @@ class Replica:
         """`machine`: where it runs; none: here."""
         self.name, self.port, self.log = name, free_port(), folder / f"{name}.log"
         self.host = machine.address if machine else "127.0.0.1"
+        self.binds = self.host
         self.under = machine.under if machine else ()
         self.options = options
         self.log.touch()
         self.start()
 
     def command(self) -> list[object]:
-        return [sys.executable, SERVER, self.port, self.name, self.log, self.host]
+        return [sys.executable, SERVER, self.port, self.name, self.log, self.binds]
 
     def start(self) -> None:
         self.process = Started([*self.under, *self.command()], **self.options)
@@ -91,7 +92,7 @@ class JavaReplica(Replica):
         super().__init__(folder, name, **options)
 
     def command(self) -> list[object]:
-        words = (self.port, self.name, 5000, self.host)
+        words = (self.port, self.name, 5000, self.binds)
         return java("tailscope.Answering", *words, options=self.flags)
 
     def collect(self) -> None:

@@ -23,7 +23,7 @@ class Machine:
     def __init__(self) -> None:
         number = next(_NUMBERS)
         # From 198.18.0.0/15, which is for tests of networks. Other tests may run beside these.
-        block = (os.getpid() * 8 + number) % 16384
+        block = (os.getpid() * 32 + number) % 16384
         start = (198 << 24) + (18 << 16) + 4 * block
         self.here, self.address = (
             ".".join(str(byte) for byte in (start + host).to_bytes(4, "big")) for host in (1, 2)
@@ -35,8 +35,8 @@ class Machine:
     def under(self) -> tuple[str, ...]:
         return ("nsenter", f"--net=/run/netns/{self.name}")
 
-    def make(self) -> None:
-        _ip("netns", "add", self.name)
+    def join(self) -> None:
+        """Makes the link between the two."""
         inside = ("-n", self.name)
         _ip("link", "add", self._link, "type", "veth", "peer", "eth0", "netns", self.name)
         _ip("addr", "add", f"{self.here}/30", "dev", self._link)
@@ -65,7 +65,8 @@ def machines(number: int) -> Iterator[list[Machine]]:
         for machine in made:
             stack.callback(machine.end)
             try:
-                machine.make()
+                _ip("netns", "add", machine.name)
             except (OSError, subprocess.CalledProcessError) as why:
-                pytest.skip(f"no network namespaces with links can be made here: {why}")
+                pytest.skip(f"no network namespaces can be made here: {why}")
+            machine.join()
         yield made

@@ -203,11 +203,8 @@ fn sources(args: &Guard) -> Result<Vec<Source>> {
         };
     };
     let key = Key::read(file).map_err(Failure::usage)?;
-    let source = |address: &SocketAddr| {
-        Source::new(*address, key.clone())
-            .map_err(|e| Failure::machine(format!("can't reach {address}: {e}")))
-    };
-    args.hazards_from.iter().map(source).collect()
+    let source = |address: &SocketAddr| Source::new(*address, key.clone());
+    Ok(args.hazards_from.iter().map(source).collect())
 }
 
 /// The path of the health checks.
@@ -232,9 +229,9 @@ fn introduce(
     board: &Board,
     guard: &tailscope_guard::Guard,
 ) {
-    let is_blind = |i| !board.coverage(i).has_events();
+    // Where others report the hazards, it need not see them.
     if let Some(why) = watcher.refused()
-        && (0..options.replicas.len()).any(is_blind)
+        && args.hazards_from.is_empty()
     {
         say!("tailscope: {why}");
         say!(
@@ -255,7 +252,10 @@ fn introduce(
     for (i, replica) in options.replicas.iter().enumerate() {
         let coverage = board.coverage(i);
         let what = match coverage {
-            Coverage::None => "no process of this machine listens there: no signals".to_owned(),
+            Coverage::None if args.hazards_from.is_empty() => {
+                "no process of this machine listens there: no signals".to_owned()
+            }
+            Coverage::None => "nobody reports its hazards: no signals".to_owned(),
             known if let Some(source) = board.source(i) => {
                 format!("{} (reported by {source})", hazards::words(known))
             }

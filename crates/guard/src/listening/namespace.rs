@@ -1,5 +1,6 @@
 //! Network namespaces: which addresses each has, and what it lists of its sockets.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,14 +9,27 @@ use std::path::PathBuf;
 /// The most other namespaces that are looked at.
 const MOST: usize = 1024;
 
-/// A network namespace, by the folder in which a process of it shows its tables.
+/// A network namespace, by the folder in which a process of it shows its tables. Its addresses are read
+/// once.
 #[derive(Debug)]
-pub(super) struct Namespace(PathBuf);
+pub(super) struct Namespace {
+    folder: PathBuf,
+    v4: OnceCell<Option<String>>,
+    v6: OnceCell<Option<String>>,
+}
 
 impl Namespace {
     /// That of this process.
     pub fn own() -> Self {
-        Self("/proc/self/net".into())
+        Self::at("/proc/self/net".into())
+    }
+
+    fn at(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            v4: OnceCell::new(),
+            v6: OnceCell::new(),
+        }
     }
 
     /// Those of other processes: containers, for example. We see those that we may look at.
@@ -27,7 +41,7 @@ impl Namespace {
             name.to_str()?.parse::<u32>().ok()?;
             let namespace = fs::read_link(entry.path().join("ns/net")).ok()?;
             let is_new = seen.insert(namespace);
-            is_new.then(|| Self(entry.path().join("net")))
+            is_new.then(|| Self::at(entry.path().join("net")))
         });
         fresh.take(MOST)
     }
@@ -38,14 +52,20 @@ impl Namespace {
             return Some(true);
         }
         match ip {
-            IpAddr::V4(ip) => Some(has_v4(&self.read("fib_trie")?, ip)),
-            IpAddr::V6(ip) => Some(has_v6(&self.read("if_inet6")?, ip)),
+            IpAddr::V4(ip) => {
+                let trie = self.v4.get_or_init(|| self.read("fib_trie"));
+                Some(has_v4(trie.as_deref()?, ip))
+            }
+            IpAddr::V6(ip) => {
+                let table = self.v6.get_or_init(|| self.read("if_inet6"));
+                Some(has_v6(table.as_deref()?, ip))
+            }
         }
     }
 
     /// One of its tables.
     pub fn read(&self, table: &str) -> Option<String> {
-        fs::read_to_string(self.0.join(table)).ok()
+        fs::read_to_string(self.folder.join(table)).ok()
     }
 }
 

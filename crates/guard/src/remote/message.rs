@@ -13,7 +13,9 @@ const REPORT: &[u8; 4] = b"TSh1";
 /// The most replicas of one subscription.
 const MOST: usize = tailscope_kernel::hazard::SLOTS as usize;
 /// Longer datagrams are neither sent nor read whole.
-pub(super) const LONGEST: usize = 2048;
+pub(super) const LONGEST: usize = 4096;
+/// In place of a coverage: the replica's processes are still searched for.
+const SEARCHED_FOR: u8 = 0xff;
 /// The order of coverages in a report.
 const COVERAGES: [Coverage; 6] = [
     Coverage::None,
@@ -31,6 +33,8 @@ pub(super) struct Subscription {
     pub nonce: Nonce,
     /// From the last report; zeros: there was none.
     pub cookie: Nonce,
+    /// Grows with each subscription of a guard.
+    pub sequence: u64,
     pub replicas: Vec<SocketAddr>,
 }
 
@@ -43,16 +47,18 @@ pub(super) struct Report {
     pub cookie: Nonce,
     /// Grows with each report of a publisher.
     pub sequence: u64,
-    /// Empty: the cookie is new, or the replicas are still searched for.
-    pub replicas: Vec<State>,
+    /// Empty: the subscription lacked this cookie. `None`: its processes are still searched for.
+    pub replicas: Vec<Option<State>>,
 }
 
 /// What is known of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State {
     pub coverage: Coverage,
-    /// Grows with each restart.
+    /// Grows with each restart that this publisher has seen.
     pub incarnation: u32,
+    /// What distinguishes its processes from later ones, for any publisher.
+    pub life: u32,
     /// For each kind, in the order of [`Kind::ALL`]: for how many µs it has held; `None`: not now.
     pub hazards: [Option<u32>; Kind::ALL.len()],
 }
@@ -63,6 +69,7 @@ impl State {
         Self {
             coverage: Coverage::None,
             incarnation: 0,
+            life: 0,
             hazards: [None; Kind::ALL.len()],
         }
     }
@@ -72,6 +79,7 @@ impl State {
         let kinds = self.hazards.iter().zip(&other.hazards);
         self.coverage == other.coverage
             && self.incarnation == other.incarnation
+            && self.life == other.life
             && kinds.fold(true, |all, (a, b)| all && a.is_some() == b.is_some())
     }
 }
@@ -81,6 +89,7 @@ impl Subscription {
         let mut bytes = SUBSCRIPTION.to_vec();
         bytes.extend(self.nonce);
         bytes.extend(self.cookie);
+        bytes.extend(self.sequence.to_le_bytes());
         bytes.push(self.replicas.len() as u8);
         for replica in &self.replicas {
             let ip = match replica.ip() {
@@ -100,6 +109,7 @@ impl Subscription {
         let mut bytes = bytes.authentic(SUBSCRIPTION, key)?;
         let nonce = bytes.take()?;
         let cookie = bytes.take()?;
+        let sequence = u64::from_le_bytes(bytes.take()?);
         let count = bytes.count()?;
         let one = |bytes: &mut Reader| {
             let ip = Ipv6Addr::from(bytes.take::<16>()?).to_canonical();
@@ -111,6 +121,7 @@ impl Subscription {
         Some(Self {
             nonce,
             cookie,
+            sequence,
             replicas,
         })
     }
@@ -124,9 +135,14 @@ impl Report {
         bytes.extend(self.sequence.to_le_bytes());
         bytes.push(self.replicas.len() as u8);
         for state in &self.replicas {
+            let Some(state) = state else {
+                bytes.push(SEARCHED_FOR);
+                continue;
+            };
             let place = COVERAGES.iter().position(|one| *one == state.coverage);
             bytes.push(place.unwrap_or_default() as u8);
             bytes.extend(state.incarnation.to_le_bytes());
+            bytes.extend(state.life.to_le_bytes());
             let holds = state.hazards.iter().enumerate();
             let mask = holds.fold(0u8, |mask, (at, age)| mask | u8::from(age.is_some()) << at);
             bytes.push(mask);
@@ -182,10 +198,14 @@ impl<'b> Reader<'b> {
         (usize::from(count) <= MOST).then_some(count.into())
     }
 
-    fn state(&mut self) -> Option<State> {
+    fn state(&mut self) -> Option<Option<State>> {
         let [coverage] = self.take()?;
+        if coverage == SEARCHED_FOR {
+            return Some(None);
+        }
         let coverage = *COVERAGES.get(usize::from(coverage))?;
         let incarnation = u32::from_le_bytes(self.take()?);
+        let life = u32::from_le_bytes(self.take()?);
         let [mask] = self.take()?;
         let mut hazards = [None; Kind::ALL.len()];
         if mask >> hazards.len() != 0 {
@@ -196,11 +216,12 @@ impl<'b> Reader<'b> {
                 *age = Some(u32::from_le_bytes(self.take()?));
             }
         }
-        Some(State {
+        Some(Some(State {
             coverage,
             incarnation,
+            life,
             hazards,
-        })
+        }))
     }
 
     fn ends(&self) -> Option<()> {
@@ -238,10 +259,12 @@ mod tests {
     use super::*;
 
     fn state() -> impl Strategy<Value = State> {
-        (0..COVERAGES.len(), any::<u32>(), any::<[Option<u32>; 6]>()).prop_map(
-            |(at, incarnation, hazards)| State {
+        let hazards = any::<[Option<u32>; Kind::ALL.len()]>();
+        (0..COVERAGES.len(), any::<u32>(), any::<u32>(), hazards).prop_map(
+            |(at, incarnation, life, hazards)| State {
                 coverage: COVERAGES[at],
                 incarnation,
+                life,
                 hazards,
             },
         )
@@ -253,7 +276,7 @@ mod tests {
             nonce: Nonce,
             cookie: Nonce,
             sequence: u64,
-            replicas in proptest::collection::vec(state(), 0..=MOST),
+            replicas in proptest::collection::vec(proptest::option::of(state()), 0..=MOST),
         ) {
             let key = Key::of(b"0123456789abcdef");
             let report = Report { nonce, cookie, sequence, replicas };
@@ -267,12 +290,13 @@ mod tests {
         fn a_subscription_is_read_as_it_was_written(
             nonce: Nonce,
             cookie: Nonce,
+            sequence: u64,
             replicas in proptest::collection::vec(any::<SocketAddr>(), 0..=MOST),
         ) {
             let key = Key::of(b"0123456789abcdef");
             let plain = |one: SocketAddr| SocketAddr::new(one.ip().to_canonical(), one.port());
             let replicas: Vec<SocketAddr> = replicas.into_iter().map(plain).collect();
-            let asked = Subscription { nonce, cookie, replicas };
+            let asked = Subscription { nonce, cookie, sequence, replicas };
             let bytes = asked.encode(&key);
             prop_assert!(bytes.len() <= LONGEST);
             prop_assert_eq!(Subscription::decode(&bytes, &key), Some(asked));
@@ -289,13 +313,14 @@ mod tests {
         let state = State {
             coverage: Coverage::Jvm,
             incarnation: 7,
+            life: 8,
             hazards: [Some(1); Kind::ALL.len()],
         };
         let report = Report {
             nonce: Nonce::default(),
             cookie: Nonce::default(),
             sequence: 1,
-            replicas: vec![state; MOST],
+            replicas: vec![Some(state); MOST],
         };
         assert!(report.encode(&Key::of(b"0123456789abcdef")).len() <= LONGEST);
     }

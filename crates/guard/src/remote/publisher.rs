@@ -5,7 +5,7 @@ mod places;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use tailscope_kernel::drop_all_capabilities;
 use tailscope_signals::clock::Monotonic;
@@ -17,8 +17,8 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use self::places::Places;
 use super::key::{Key, Nonce, nonce};
 use super::message::{LONGEST, Report, State, Subscription};
-use super::{HEARTBEAT, LEASE};
-use crate::board::Board;
+use super::{HEARTBEAT, LEASE, counts_from};
+use crate::board::{Board, Coverage};
 use crate::watcher::{Say, Watcher};
 
 /// Guards that are served at a time.
@@ -29,8 +29,6 @@ const MOST_READS: usize = 64;
 const GAP: Duration = Duration::from_millis(1);
 /// What has changed is sent again so soon, for a datagram may be lost.
 const AGAIN: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(10)];
-/// How long a cookie is accepted: twice as long at most.
-const COOKIE: Duration = Duration::from_secs(60);
 
 /// Watches replicas for guards, and reports.
 pub struct Publisher {
@@ -55,10 +53,10 @@ struct Subscriber {
     address: SocketAddr,
     nonce: Nonce,
     replicas: Vec<SocketAddr>,
-    /// The search that has to end before anything is known of these replicas.
-    after: u64,
+    /// The latest subscription's number.
+    sequence: u64,
     until: Instant,
-    sent: Vec<State>,
+    sent: Vec<Option<State>>,
     sent_at: Instant,
     due: Instant,
     /// How often the same was sent.
@@ -82,8 +80,6 @@ impl Publisher {
             .build()?;
         let socket = runtime.block_on(UdpSocket::bind(address))?;
         drop_all_capabilities().map_err(io::Error::other)?;
-        // Each process begins above all that an earlier one has sent.
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Ok(Self {
             address: socket.local_addr()?,
             socket,
@@ -91,7 +87,7 @@ impl Publisher {
             key,
             secret: Key::of(&nonce()?),
             began: Instant::now(),
-            sequence: since.map_or(0, |since| since.as_nanos() as u64),
+            sequence: counts_from(),
             guards: Vec::new(),
             places: Places::default(),
             watcher: Arc::new(watcher),
@@ -118,8 +114,7 @@ impl Publisher {
         let (done, mut searched) = unbounded_channel();
         while !ends() {
             let now = Instant::now();
-            let known = self.guards.iter().filter(|guard| self.is_known(guard));
-            let due = known.map(|guard| guard.due).min();
+            let due = self.guards.iter().map(|guard| guard.due).min();
             let due = due.unwrap_or(now + HEARTBEAT).min(now + HEARTBEAT);
             tokio::select! {
                 _ = changes.changed() => {}
@@ -152,7 +147,7 @@ impl Publisher {
 
     fn subscribe(&mut self, from: SocketAddr, asked: Subscription) {
         let now = Instant::now();
-        let age = (now - self.began).as_secs() / COOKIE.as_secs();
+        let age = self.age();
         let known = [age, age.saturating_sub(1)];
         if !known
             .iter()
@@ -179,7 +174,7 @@ impl Publisher {
                 address: from,
                 nonce: asked.nonce,
                 replicas: Vec::new(),
-                after: 0,
+                sequence: 0,
                 until: now,
                 sent: Vec::new(),
                 sent_at: now,
@@ -189,6 +184,10 @@ impl Publisher {
             self.guards.len() - 1
         });
         let guard = &mut self.guards[at];
+        if asked.sequence <= guard.sequence {
+            return; // an old one, sent again
+        }
+        guard.sequence = asked.sequence;
         guard.nonce = asked.nonce;
         guard.until = now + LEASE;
         guard.due = now; // so that it learns that the new number is known
@@ -196,8 +195,7 @@ impl Publisher {
             guard.replicas = asked.replicas;
             guard.sent = Vec::new();
             let all = self.guards.iter().flat_map(|guard| &guard.replicas);
-            let after = self.places.want(all.copied());
-            self.guards[at].after = after;
+            self.places.want(all.copied());
         }
     }
 
@@ -226,22 +224,16 @@ impl Publisher {
         });
     }
 
-    /// Whether its replicas' processes were searched for.
-    fn is_known(&self, guard: &Subscriber) -> bool {
-        self.places.is_known(guard.after)
-    }
-
     fn publish(&mut self, now: Instant) {
         let clock = Monotonic::now();
         for at in 0..self.guards.len() {
             let guard = &self.guards[at];
-            if !self.is_known(guard) {
-                continue;
-            }
             let states = guard.replicas.iter();
-            let states: Vec<State> = states.map(|one| self.state(*one, clock)).collect();
+            let states: Vec<Option<State>> = states.map(|one| self.state(*one, clock)).collect();
             let same = states.len() == guard.sent.len()
-                && states.iter().zip(&guard.sent).all(|(a, b)| a.is_like(b));
+                && states.iter().zip(&guard.sent).all(|(a, b)| {
+                    a.is_some() == b.is_some() && a.iter().zip(b).all(|(a, b)| a.is_like(b))
+                });
             let guard = &mut self.guards[at];
             if !same && now - guard.sent_at < GAP {
                 guard.due = guard.due.min(guard.sent_at + GAP);
@@ -256,36 +248,51 @@ impl Publisher {
         }
     }
 
-    fn state(&self, replica: SocketAddr, now: Monotonic) -> State {
+    /// What is known of a replica. `None`: its processes are still searched for.
+    fn state(&self, replica: SocketAddr, now: Monotonic) -> Option<State> {
         let Some(slot) = self.places.slot(replica) else {
-            return State::unknown();
+            return Some(State::unknown());
         };
-        let word = self.board.words().word(slot);
+        if !self.places.is_known(slot) {
+            return None;
+        }
+        let slot = slot as usize;
+        let word = self.board.word(slot);
         let holds = word.read(now);
+        let coverage = match self.board.coverage(slot) {
+            // Its processes were watched until then.
+            Coverage::None if holds.has(Kind::Gone) => Coverage::Polled,
+            coverage => coverage,
+        };
         let age = |kind| {
             let ns = now.0.saturating_sub(word.since(kind).0);
             holds
                 .has(kind)
                 .then(|| u32::try_from(ns / 1000).unwrap_or(u32::MAX))
         };
-        State {
-            coverage: self.board.coverage(slot as usize),
+        Some(State {
+            coverage,
             incarnation: word.incarnation(),
+            life: self.board.life(slot),
             hazards: Kind::ALL.map(age),
-        }
+        })
     }
 
-    fn send(&mut self, to: SocketAddr, nonce: Nonce, replicas: Vec<State>) {
+    fn send(&mut self, to: SocketAddr, nonce: Nonce, replicas: Vec<Option<State>>) {
         self.sequence += 1;
-        let age = self.began.elapsed().as_secs() / COOKIE.as_secs();
         let report = Report {
             nonce,
-            cookie: self.cookie(to, age),
+            cookie: self.cookie(to, self.age()),
             sequence: self.sequence,
             replicas,
         };
         // Where it can't be sent now, the next one may be.
         let _ = self.socket.try_send_to(&report.encode(&self.key), to);
+    }
+
+    /// How old this process is: a cookie is accepted in the lease of its making and in the next.
+    fn age(&self) -> u64 {
+        self.began.elapsed().as_secs() / LEASE.as_secs()
     }
 
     /// What only this publisher can make, and only who has this address gets to know.

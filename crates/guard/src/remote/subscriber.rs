@@ -2,17 +2,20 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use super::key::{Key, Nonce, nonce};
 use super::message::{LONGEST, Report, State, Subscription};
-use super::{RENEWAL, SILENCE};
+use super::{RENEWAL, SILENCE, counts_from};
+use crate::listening::is_ours;
 
 /// Between two subscriptions that were not answered.
 const RETRY: Duration = Duration::from_millis(100);
 /// Between any two, however they are answered.
 const SOONEST: Duration = Duration::from_millis(20);
+/// Subscriptions whose answers are awaited: a report may take longer than [`RETRY`].
+const QUESTIONS: usize = 8;
 /// After so long without a report, a new socket is tried: the machine's addresses may have changed.
 const STALE: Duration = Duration::from_secs(5);
 /// Datagrams that are read at a time.
@@ -23,42 +26,45 @@ const MOST_READS: usize = 64;
 pub struct Source {
     address: SocketAddr,
     key: Key,
-    socket: UdpSocket,
+    /// `None`: there is no way there at present.
+    socket: Option<UdpSocket>,
     /// The replicas that it is asked for, with the slots of their words.
     wants: Vec<(u32, SocketAddr)>,
-    /// The latest two subscriptions: their numbers, and the slots in the order of the report.
+    /// The subscriptions that may still be answered, the latest first: their random numbers, and the
+    /// slots in the order of the report.
     questions: VecDeque<(Nonce, Vec<u32>)>,
     cookie: Nonce,
-    sequence: u64,
-    states: Vec<(u32, State)>,
+    /// Numbers of the latest subscription and report.
+    asked_number: u64,
+    told_number: u64,
+    states: Vec<(u32, SocketAddr, State)>,
     heard: Option<Instant>,
-    /// When the socket was made, the latest subscription sent, and the next one is due.
+    /// When it, or its socket, was made, and when the latest subscription was sent.
     since: Instant,
     asked: Option<Instant>,
-    next: Instant,
+    /// The next subscription is due at once.
+    is_due: bool,
 }
 
 impl Source {
     /// The publisher at this address. Nothing is sent yet.
-    ///
-    /// # Errors
-    /// If the system refuses a socket, or knows no way there.
-    pub fn new(address: SocketAddr, key: Key) -> io::Result<Self> {
-        let now = Instant::now();
-        Ok(Self {
+    #[must_use]
+    pub fn new(address: SocketAddr, key: Key) -> Self {
+        Self {
             address,
             key,
-            socket: connect(address)?,
+            socket: connect(address).ok(),
             wants: Vec::new(),
             questions: VecDeque::new(),
             cookie: Nonce::default(),
-            sequence: 0,
+            asked_number: counts_from(),
+            told_number: 0,
             states: Vec::new(),
             heard: None,
-            since: now,
+            since: Instant::now(),
             asked: None,
-            next: now,
-        })
+            is_due: true,
+        }
     }
 
     /// Where it is.
@@ -67,66 +73,89 @@ impl Source {
         self.address
     }
 
-    pub(crate) fn socket(&self) -> &UdpSocket {
-        &self.socket
+    pub(crate) fn socket(&self) -> Option<&UdpSocket> {
+        self.socket.as_ref()
+    }
+
+    /// How surely it means the same replica by this address as we do: more is better.
+    pub(crate) fn nearness(&self, replica: SocketAddr) -> u8 {
+        let (at, ip) = (
+            self.address.ip().to_canonical(),
+            replica.ip().to_canonical(),
+        );
+        match at {
+            _ if at == ip => 2,
+            _ if at.is_loopback() => 1,
+            _ => 0,
+        }
     }
 
     /// Asks for these replicas from now on. What was known of others is forgotten.
     pub(crate) fn want(&mut self, replicas: impl Iterator<Item = (u32, SocketAddr)>) {
-        // A loopback address means another machine there.
-        let here = self.address.ip().is_loopback();
+        // On another machine, a loopback address means another server.
+        let here = is_ours(self.address.ip());
+        let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
         let wants: Vec<_> = replicas
-            .filter(|(_, replica)| here || !replica.ip().is_loopback())
+            .filter(|(_, replica)| here || !is_loopback(replica.ip()))
             .collect();
         if wants != self.wants {
+            self.states
+                .retain(|(slot, replica, _)| wants.contains(&(*slot, *replica)));
             self.wants = wants;
             self.questions.clear();
-            self.states.clear();
-            self.next = Instant::now();
+            self.is_due = true;
         }
     }
 
     /// Subscribes, if that is due.
     pub(crate) fn renew(&mut self, now: Instant) {
-        let is_quick = self.asked.is_some_and(|asked| now - asked < SOONEST);
-        if now < self.next || self.wants.is_empty() || is_quick {
+        let pause = match self.is_heard(now) {
+            _ if self.is_due => SOONEST,
+            true => RENEWAL,
+            false => RETRY,
+        };
+        let is_early = self.asked.is_some_and(|asked| now - asked < pause);
+        if self.wants.is_empty() || is_early {
             return;
         }
-        if !self.is_heard(now) && now - self.since > STALE {
+        if self.socket.is_none() || !self.is_heard(now) && now - self.since > STALE {
             self.since = now;
-            if let Ok(socket) = connect(self.address) {
-                self.socket = socket;
-            }
+            self.socket = connect(self.address).ok();
         }
-        self.next = now + if self.is_heard(now) { RENEWAL } else { RETRY };
         self.asked = Some(now);
-        let Ok(nonce) = nonce() else {
+        self.is_due = false;
+        let (Some(socket), Ok(nonce)) = (&self.socket, nonce()) else {
             return;
         };
         let slots = self.wants.iter().map(|(slot, _)| *slot).collect();
         self.questions.push_front((nonce, slots));
-        self.questions.truncate(2);
+        self.questions.truncate(QUESTIONS);
+        self.asked_number += 1;
         let subscription = Subscription {
             nonce,
             cookie: self.cookie,
+            sequence: self.asked_number,
             replicas: self.wants.iter().map(|(_, replica)| *replica).collect(),
         };
         // It is sent again soon, if this was lost or nobody is there.
-        let _ = self.socket.send(&subscription.encode(&self.key));
+        let _ = socket.send(&subscription.encode(&self.key));
     }
 
-    /// Reads the reports that have come.
-    pub(crate) fn receive(&mut self, now: Instant) {
+    /// Reads the reports that have come. `are_late`: they may be too old to count.
+    pub(crate) fn receive(&mut self, now: Instant, are_late: bool) {
         let mut bytes = [0; LONGEST];
         for _ in 0..MOST_READS {
-            match self.socket.recv(&mut bytes) {
-                Ok(length) => {
+            let Some(socket) = &self.socket else {
+                return;
+            };
+            match socket.recv(&mut bytes) {
+                Ok(length) if !are_late => {
                     if let Some(report) = Report::decode(&bytes[..length], &self.key) {
                         self.take(report, now);
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                Err(_) => {} // nobody listened there when it was sent
+                _ => {} // late, or nobody listened there when it was sent
             }
         }
     }
@@ -137,21 +166,27 @@ impl Source {
         let Some(at) = asked.position(|is_same| is_same) else {
             return; // an old one, sent again
         };
-        if at == 0 && self.questions.len() > 1 {
+        if self.questions.len() > at + 1 {
             // The number is new, so the report is: another process may have begun to count anew.
-            self.questions.truncate(1);
-            self.sequence = 0;
+            self.questions.truncate(at + 1);
+            self.told_number = 0;
         }
-        if report.sequence <= self.sequence {
+        if report.sequence <= self.told_number {
             return; // it was overtaken
         }
-        self.sequence = report.sequence;
+        self.told_number = report.sequence;
         self.cookie = report.cookie;
         let slots = &self.questions[at].1;
         if report.replicas.is_empty() {
-            self.next = now;
+            self.is_due = true;
         } else if report.replicas.len() == slots.len() {
-            self.states = slots.iter().copied().zip(report.replicas).collect();
+            let told = slots.iter().zip(report.replicas);
+            self.states = told
+                .filter_map(|(slot, state)| {
+                    let (_, replica) = self.wants.iter().find(|(of, _)| of == slot)?;
+                    Some((*slot, *replica, state?))
+                })
+                .collect();
             self.heard = Some(now);
         }
     }
@@ -161,15 +196,20 @@ impl Source {
         self.heard.is_some_and(|heard| now - heard < SILENCE)
     }
 
+    /// Whether it may answer soon: it has reported lately, or was not asked before.
+    pub(crate) fn is_worth_waiting(&self) -> bool {
+        self.is_heard(Instant::now()) || self.heard.is_none() && self.since.elapsed() < STALE
+    }
+
     /// Whether all that was asked for is known, so that nobody needs to wait.
     pub(crate) fn has_answered(&self) -> bool {
-        self.wants.is_empty() || !self.states.is_empty()
+        self.states.len() == self.wants.len()
     }
 
     /// What it says of the replica in this slot, if it is heard.
     pub(crate) fn state(&self, slot: u32, now: Instant) -> Option<&State> {
         let mut states = self.states.iter();
-        let (_, state) = states.find(|(of, _)| *of == slot)?;
+        let (.., state) = states.find(|(of, ..)| *of == slot)?;
         self.is_heard(now).then_some(state)
     }
 }
@@ -206,7 +246,7 @@ mod tests {
             let wait = Some(Duration::from_secs(10));
             publisher.set_read_timeout(wait).expect("a timeout");
             let address = publisher.local_addr().expect("bound");
-            let mut source = Source::new(address, Key::of(KEY)).expect("a socket");
+            let mut source = Source::new(address, Key::of(KEY));
             let replica = "127.0.0.1:80".parse().expect("an address");
             source.want([(3, replica)].into_iter());
             let now = Instant::now();
@@ -231,17 +271,18 @@ mod tests {
             let state = State {
                 coverage: Coverage::Kernel,
                 incarnation: 1,
+                life: 1,
                 hazards: [Some(age), None, None, None, None, None],
             };
             let report = Report {
                 nonce,
                 cookie: [7; 16],
                 sequence,
-                replicas: vec![state],
+                replicas: vec![Some(state)],
             };
             let bytes = report.encode(&Key::of(KEY));
             self.publisher.send_to(&bytes, to).expect("sent");
-            self.source.receive(self.now);
+            self.source.receive(self.now, false);
         }
 
         fn age(&self) -> Option<u32> {
@@ -280,7 +321,7 @@ mod tests {
     #[test]
     fn a_loopback_address_is_not_asked_of_another_machine() {
         let far = "192.0.2.1:9747".parse().expect("an address");
-        let mut source = Source::new(far, Key::of(KEY)).expect("a socket");
+        let mut source = Source::new(far, Key::of(KEY));
         let replicas = ["127.0.0.1:80", "192.0.2.1:80"].map(|one| one.parse().expect("one"));
         source.want((0..).zip(replicas));
         assert_eq!(source.wants.len(), 1);

@@ -12,11 +12,7 @@ fn fleet(concurrency: usize) -> Arc<Fleet> {
 }
 
 fn hazard(fleet: &Fleet, replica: usize, kind: Kind) {
-    fleet
-        .board()
-        .words()
-        .word(replica as u32)
-        .begin(kind, Monotonic::now());
+    fleet.board().word(replica).begin(kind, Monotonic::now());
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl Work {
         now: Monotonic,
         each: &mut dyn FnMut(&Board, Change),
     ) {
-        let word = self.board.words().word(slot);
+        let word = self.board.word(slot as usize);
         let since = holds.unwrap_or_else(|| word.since(kind));
         let changes = match holds {
             Some(since) => word.begin(kind, since),

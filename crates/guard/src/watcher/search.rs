@@ -8,12 +8,14 @@ use std::path::PathBuf;
 
 use tailscope_kernel::jvm_probes::Listening;
 use tailscope_process::maps::{CodeFile, code_files};
+use tailscope_process::owner::start_of;
 use tailscope_signals::clock::Monotonic;
 use tailscope_signals::hazard::Kind;
 
-use super::Work;
+use super::{Seat, Work};
 use crate::board::{Coverage, Hold};
 use crate::hsperf::Collectors;
+use crate::listening::Machine;
 
 /// The first `EAGER` polls each search; after them, one poll in `THEN_EVERY` does.
 const EAGER: u32 = 40;
@@ -23,13 +25,14 @@ impl Work {
     /// Finds the processes of each replica, watches new ones, and looks whether stopped ones are
     /// still so.
     pub(super) fn search(&mut self) {
+        let mut machine = Machine::default();
         for mut seat in std::mem::take(&mut self.seats) {
             let before = std::mem::take(&mut seat.pids);
             let lives = |pid: &&u32| !matches!(state_of(**pid), None | Some(b'Z' | b'X'));
             let mut pids: Vec<u32> = before.iter().filter(lives).copied().collect();
             seat.tries = if pids.is_empty() { seat.tries + 1 } else { 0 };
             if is_due(seat.tries) {
-                pids = seat.target.processes(&pids);
+                pids = seat.target.processes(&pids, &mut machine);
             }
             // It may end and start again between two searches.
             let are_new = pids.iter().all(|pid| !before.contains(pid)) && !pids.is_empty();
@@ -37,10 +40,15 @@ impl Work {
                 // First, so that no request gets between.
                 self.board.hold(seat.slot as usize, Hold::Warms, true);
             }
+            if are_new {
+                self.begin_life(&seat, &pids);
+            }
             seat.has_lived |= are_new;
-            let coverage = self.watch(seat.slot, &before, &pids);
+            let coverage = self.watch(&mut seat, &before, &pids);
             let coverage = self.with_counters(&pids, coverage);
-            self.verify_stop(seat.slot, &pids);
+            if seat.remote.is_none() {
+                self.verify_stop(seat.slot, &pids);
+            }
             seat.coverage = coverage;
             let known = coverage.max(self.remote_coverage(&seat));
             self.board.set(seat.slot as usize, pids.clone(), known);
@@ -90,11 +98,29 @@ impl Work {
         }
     }
 
-    fn watch(&mut self, slot: u32, before: &[u32], pids: &[u32]) -> Coverage {
+    /// It runs in other processes than before.
+    fn begin_life(&self, seat: &Seat, pids: &[u32]) {
+        let begun = pids.iter().filter_map(|pid| Some((start_of(*pid)?, *pid)));
+        let (start, pid) = begun.min().unwrap_or_default();
+        // Ticks since the machine's start; few processes begin in one tick.
+        let life = (start as u32).wrapping_mul(0x9e37_79b1) ^ pid;
+        self.board.set_life(seat.slot as usize, life.max(1));
+        let word = self.board.word(seat.slot as usize);
+        if self.hazards.is_none() && seat.has_lived {
+            word.set_incarnation(word.incarnation() + 1);
+        }
+    }
+
+    fn watch(&mut self, seat: &mut Seat, before: &[u32], pids: &[u32]) -> Coverage {
+        let slot = seat.slot;
+        if !pids.is_empty() && self.hazards.is_some() && seat.remote.is_some() {
+            // First, as the programs write the word from here on.
+            self.release(seat);
+        }
         let Some(hazards) = &self.hazards else {
             if pids.iter().any(|pid| !before.contains(pid)) {
                 // A new process begins without hazards.
-                let word = self.board.words().word(slot);
+                let word = self.board.word(slot as usize);
                 word.end(Kind::Gone);
                 if word.processes() == 0 {
                     word.add_process();
@@ -110,8 +136,12 @@ impl Work {
             hazards.unwatch(slot, *gone);
         }
         for pid in pids {
-            let is_new = !before.contains(pid);
-            hazards.watch(slot, *pid, is_new && is_held(*pid));
+            if hazards.slot_of(*pid).is_none() {
+                hazards.watch(slot, *pid, is_held(*pid));
+            }
+        }
+        if let Some(watched) = pids.iter().find_map(|pid| hazards.slot_of(*pid)) {
+            self.board.set_word(slot as usize, watched);
         }
         // Each is looked at, whatever the first of them is.
         let mut is_java = false;
@@ -177,7 +207,7 @@ impl Work {
 
     /// A stop has no expiry, so `/proc` says whether it still holds: its end may have been missed.
     fn verify_stop(&self, slot: u32, pids: &[u32]) {
-        let word = self.board.words().word(slot);
+        let word = self.board.word(slot as usize);
         let now = Monotonic::now();
         let is_old = now.0.saturating_sub(word.since(Kind::Stopped).0) > 1_000_000_000;
         if word.read(now).has(Kind::Stopped) && is_old && !pids.iter().any(|pid| is_held(*pid)) {

@@ -1,5 +1,6 @@
 //! Hazards that publishers report: of replicas on other machines, or that are not seen here.
 
+use std::cmp::Reverse;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -9,11 +10,13 @@ use tailscope_signals::hazard::{Change, Kind};
 
 use super::{Seat, Work};
 use crate::board::{Board, Coverage, Hold};
-use crate::remote::Source;
+use crate::remote::{SILENCE, Source};
 use crate::target::Target;
 
-/// How long the start waits for the first reports.
+/// How long the start, or a reload, waits for the first reports.
 const FIRST: Duration = Duration::from_millis(500);
+/// A hazard that began so much later than the known one is another one. It is more than reports take.
+const ANOTHER_NS: u64 = 100_000_000;
 
 impl Work {
     /// Asks the sources for the replicas that are watched now.
@@ -28,15 +31,16 @@ impl Work {
     }
 
     /// Returns when all sources have reported, or after a while.
-    pub(super) fn wait_for_sources(&mut self) {
+    pub(super) fn wait_for_sources(&mut self, each: &mut dyn FnMut(&Board, Change)) {
         let until = Instant::now() + FIRST;
         loop {
-            self.ask_sources(&mut |_, _| {});
-            let waits = self.sources.iter().any(|source| !source.has_answered());
-            if !waits || Instant::now() >= until {
+            self.ask_sources(each);
+            // One that was silent before keeps nobody waiting.
+            let waits = |source: &Source| source.is_worth_waiting() && !source.has_answered();
+            if !self.sources.iter().any(waits) || Instant::now() >= until {
                 return;
             }
-            let sockets = self.sources.iter().map(Source::socket);
+            let sockets = self.sources.iter().filter_map(Source::socket);
             let mut polled: Vec<_> = sockets.map(|s| PollFd::new(s, PollFlags::IN)).collect();
             let pause = Timespec {
                 tv_sec: 0,
@@ -59,8 +63,11 @@ impl Work {
             return;
         }
         let now = Instant::now();
+        // After a long pause of this process, what has come is old.
+        let is_late =
+            now.saturating_duration_since(std::mem::replace(&mut self.read, now)) > SILENCE;
         for source in &mut self.sources {
-            source.receive(now);
+            source.receive(now, is_late);
             source.renew(now);
         }
         let mut seats = std::mem::take(&mut self.seats);
@@ -78,56 +85,68 @@ impl Work {
         state.map_or(Coverage::None, |state| state.coverage)
     }
 
-    /// The source that knows most of this replica, if it knows more than is seen here.
+    /// The source that knows this replica, if it knows more than is seen here. Addresses of containers
+    /// may exist on several machines: so one at the replica's own address is preferred, then one here.
     fn best(&self, seat: &Seat, now: Instant) -> Option<usize> {
         if seat.coverage.has_events() {
             return None; // the kernel's programs write the word
         }
-        let coverage = |at: &usize| {
-            let state = self.sources[*at].state(seat.slot, now);
-            state.map_or(Coverage::None, |state| state.coverage)
+        let Target::Address(replica) = seat.target else {
+            return None;
         };
-        let best = (0..self.sources.len()).max_by_key(coverage)?;
-        (coverage(&best) > seat.coverage).then_some(best)
+        let known = self.sources.iter().enumerate().filter_map(|(at, source)| {
+            let coverage = source.state(seat.slot, now)?.coverage;
+            let near = source.nearness(replica);
+            (coverage > seat.coverage).then_some((near, coverage, Reverse(at)))
+        });
+        known.max().map(|(.., Reverse(at))| at)
+    }
+
+    /// What a source has said of this replica no longer counts.
+    pub(super) fn release(&self, seat: &mut Seat) {
+        let slot = seat.slot as usize;
+        seat.remote = None;
+        for kind in Kind::ALL {
+            self.board.word(slot).end(kind);
+        }
+        self.board.set_source(slot, None);
+        self.board.set(slot, seat.pids.clone(), seat.coverage);
+        self.board.wake(slot);
     }
 
     fn take_over(&self, seat: &mut Seat, now: Instant, each: &mut dyn FnMut(&Board, Change)) {
         let (slot, board) = (seat.slot as usize, &self.board);
         let best = self.best(seat, now);
-        if best != seat.remote {
-            board.set_source(slot, best.map(|at| self.sources[at].address()));
-        }
         let Some((at, state)) = best.and_then(|at| {
             let state = self.sources[at].state(seat.slot, now)?;
             Some((at, *state))
         }) else {
-            if seat.remote.take().is_some() {
-                // Silent, or seen here: what it said no longer counts.
-                for kind in Kind::ALL {
-                    board.words().word(seat.slot).end(kind);
-                }
-                board.set(slot, seat.pids.clone(), seat.coverage);
-                board.wake(slot);
+            if seat.remote.is_some() {
+                self.release(seat);
             }
             return;
         };
         let before = seat.remote.replace(at);
-        let life = seat.life.replace(state.incarnation);
-        if life.is_some_and(|life| life != state.incarnation) {
+        let life = (state.incarnation, state.life);
+        // Another publisher counts anew, and of many processes some may end.
+        let has_restarted = |before: (u32, u32)| before.0 != life.0 && before.1 != life.1;
+        if state.life != 0 && seat.life.replace(life).is_some_and(has_restarted) {
             // First, so that no request gets between.
             board.hold(slot, Hold::Warms, true);
         }
-        board
-            .words()
-            .word(seat.slot)
-            .set_incarnation(state.incarnation);
-        if before.is_none() || board.coverage(slot) != state.coverage {
+        board.word(slot).set_incarnation(state.incarnation);
+        if before != Some(at) || board.coverage(slot) != state.coverage {
+            board.set_source(slot, Some(self.sources[at].address()));
             board.set(slot, seat.pids.clone(), state.coverage);
             board.wake(slot);
         }
         let clock = Monotonic::now();
         for (kind, age) in Kind::ALL.into_iter().zip(state.hazards) {
             let since = age.map(|us| Monotonic(clock.0.saturating_sub(u64::from(us) * 1000)));
+            // It may have ended and begun again between two reports.
+            if since.is_some_and(|since| since.0 > board.word(slot).since(kind).0 + ANOTHER_NS) {
+                self.polled((seat.slot, 0), kind, None, clock, each);
+            }
             self.polled((seat.slot, 0), kind, since, clock, each);
         }
     }

@@ -10,18 +10,24 @@ use crate::target::Target;
 /// The slots, and the searches for the processes of those that are new.
 #[derive(Debug)]
 pub(super) struct Places {
-    /// By slot.
-    replicas: Vec<Option<SocketAddr>>,
+    slots: Vec<Slot>,
     /// Searches that were wanted, that were begun, and that have ended, by their numbers.
     wanted: u64,
     begun: u64,
     ended: u64,
 }
 
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Slot {
+    replica: Option<SocketAddr>,
+    /// The search after which something is known of it.
+    after: u64,
+}
+
 impl Default for Places {
     fn default() -> Self {
         Self {
-            replicas: vec![None; SLOTS as usize],
+            slots: vec![Slot::default(); SLOTS as usize],
             wanted: 0,
             begun: 0,
             ended: 0,
@@ -30,34 +36,38 @@ impl Default for Places {
 }
 
 impl Places {
-    /// Watches these from now on, as many as there are slots for. Returns the search after which all
-    /// of them are known.
-    pub fn want(&mut self, replicas: impl Iterator<Item = SocketAddr>) -> u64 {
+    /// Watches these from now on, as many as there are slots for.
+    pub fn want(&mut self, replicas: impl Iterator<Item = SocketAddr>) {
         let wanted: HashSet<SocketAddr> = replicas.collect();
-        let before = self.replicas.clone();
-        for place in &mut self.replicas {
-            *place = place.filter(|replica| wanted.contains(replica));
+        let before = self.slots.clone();
+        for slot in &mut self.slots {
+            slot.replica = slot.replica.filter(|replica| wanted.contains(replica));
         }
         for replica in wanted {
             if self.slot(replica).is_none()
-                && let Some(free) = self.replicas.iter_mut().find(|place| place.is_none())
+                && let Some(free) = self.slots.iter_mut().find(|slot| slot.replica.is_none())
             {
-                *free = Some(replica);
+                *free = Slot {
+                    replica: Some(replica),
+                    after: self.wanted + 1,
+                };
             }
         }
-        if self.replicas != before {
+        if self.slots != before {
             self.wanted += 1;
         }
-        self.wanted
     }
 
     /// Where this one is watched; `None`: there was no slot left.
     pub fn slot(&self, replica: SocketAddr) -> Option<u32> {
-        let at = self
-            .replicas
-            .iter()
-            .position(|place| *place == Some(replica));
+        let mut slots = self.slots.iter();
+        let at = slots.position(|slot| slot.replica == Some(replica));
         at.map(|at| at as u32)
+    }
+
+    /// Whether the processes of the replica in this slot were searched for.
+    pub fn is_known(&self, slot: u32) -> bool {
+        self.slots[slot as usize].after <= self.ended
     }
 
     /// The search that is to begin now, with what is watched from then on. One runs at a time.
@@ -66,19 +76,14 @@ impl Places {
             return None;
         }
         self.begun = self.wanted;
-        let all = (0..).zip(&self.replicas);
-        let targets = all.filter_map(|(slot, one)| Some((slot, Target::Address((*one)?))));
+        let all = (0..).zip(&self.slots);
+        let targets = all.filter_map(|(at, slot)| Some((at, Target::Address(slot.replica?))));
         Some((self.begun, targets.collect()))
     }
 
     /// This search has ended.
     pub fn searched(&mut self, search: u64) {
         self.ended = search;
-    }
-
-    /// Whether this search has ended.
-    pub fn is_known(&self, search: u64) -> bool {
-        self.ended >= search
     }
 }
 
@@ -90,33 +95,47 @@ mod tests {
         SocketAddr::from(([10, 0, 0, 1], port))
     }
 
+    fn is_known(places: &Places, port: u16) -> bool {
+        let slot = places.slot(replica(port));
+        places.is_known(slot.expect("it has a slot"))
+    }
+
     #[test]
     fn a_replica_keeps_its_slot_while_others_come_and_go() {
         let mut places = Places::default();
         assert_eq!(places.next_search(), None);
-        let first = places.want([replica(1), replica(2)].into_iter());
+        places.want([replica(1), replica(2)].into_iter());
         let (search, targets) = places.next_search().expect("two are new");
-        assert_eq!((search, targets.len()), (first, 2));
+        assert_eq!(targets.len(), 2);
         let kept = places.slot(replica(2)).expect("it has one");
-        let second = places.want([replica(2), replica(3)].into_iter());
+        places.want([replica(2), replica(3)].into_iter());
         assert_eq!(places.slot(replica(2)), Some(kept));
         assert_eq!(places.slot(replica(1)), None);
         assert_eq!(places.next_search(), None, "one search runs");
+        assert!(!is_known(&places, 2));
         places.searched(search);
-        assert!(places.is_known(first) && !places.is_known(second));
+        assert!(is_known(&places, 2) && !is_known(&places, 3));
         let (search, targets) = places.next_search().expect("one is new");
         assert!(targets.contains(&(kept, Target::Address(replica(2)))));
         places.searched(search);
-        assert!(places.is_known(second));
-        let same = places.want([replica(3), replica(2)].into_iter());
-        assert_eq!((same, places.next_search()), (second, None));
+        assert!(is_known(&places, 3));
+        places.want([replica(3), replica(2)].into_iter());
+        assert_eq!(places.next_search(), None);
     }
 
     #[test]
-    fn those_without_a_slot_are_unknown() {
+    fn those_without_a_slot_get_one_when_others_leave_and_are_unknown_until_then() {
         let mut places = Places::default();
-        places.want((0..SLOTS as u16 + 1).map(replica));
-        let known = (0..SLOTS as u16 + 1).filter(|port| places.slot(replica(*port)).is_some());
-        assert_eq!(known.count(), SLOTS as usize);
+        let most = SLOTS as u16;
+        places.want((0..most).map(replica));
+        places.want((0..=most).map(replica));
+        assert_eq!(places.slot(replica(most)), None);
+        let (search, _) = places.next_search().expect("they are new");
+        places.searched(search);
+        places.want((1..=most).map(replica));
+        assert!(
+            !is_known(&places, most),
+            "what the slot has is another one's"
+        );
     }
 }
