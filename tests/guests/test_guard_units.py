@@ -107,7 +107,7 @@ kill -CONT $replica
 def test_both_end_together(guest: Session) -> None:
     script = """systemctl stop tailscope-guard
 for try in $(seq 300); do
-    systemctl is-active -q tailscope-hazards || break
+    [ "$(systemctl is-active tailscope-hazards)" = inactive ] && break
     usleep 100000
 done
 systemctl show tailscope-guard tailscope-hazards -p ActiveState -p Result -p NRestarts
