@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import threading
 import time
@@ -153,6 +154,29 @@ def test_without_capabilities_slow_requests_are_hedged_at_a_percentile_and_guard
     for _ in range(10):
         assert ask(connection, "GET", "/") == (200, "second")
     assert started.status()["hedges"]["percentile"] > 0
+
+
+def test_a_pause_that_no_hazard_shows_is_seen_by_its_silence(
+    guard: StartGuard, pair: tuple[Replica, Replica]
+) -> None:
+    first, _ = pair
+    started = guard("--budget", "100%")
+    connection = started.connect()
+    for _ in range(200):
+        assert ask(connection, "GET", "/")[0] == 200
+    with ThreadPoolExecutor() as pool:
+        direct = http.client.HTTPConnection("127.0.0.1", first.port, timeout=60)
+        held = pool.submit(ask, direct, "GET", "/hold?ms=5000")
+        until(lambda: "GET /hold?ms=5000" in first.executed(), "it is held")
+        while not held.done():
+            answers = [ask(connection, "GET", "/") for _ in range(20)]
+            # All of them would have waited there.
+            assert held.done() or answers == [(200, "second")] * 20
+            if started.status()["hedges"]["silent"] > 0:
+                break
+        assert not held.done()
+        assert started.status()["replicas"][0]["hazards"] == []
+        first.kill()
 
 
 def test_no_get_fails_while_replicas_are_killed(

@@ -3,13 +3,16 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 use tailscope_signals::clock::Monotonic;
 use tailscope_signals::hazard::{Active, Change, Kind, Word, Words};
 use tokio::sync::watch;
+
+use crate::silence::Signs;
 
 /// How much is known of a replica; each knows at least as much as the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -79,8 +82,8 @@ struct Place {
     usual_ns: [AtomicU64; Kind::ALL.len()],
     /// The bits of [`Hold`] that apply.
     held: AtomicU8,
-    /// Requests that were not answered yet.
-    outstanding: Arc<AtomicUsize>,
+    /// What is seen from outside.
+    signs: Arc<Signs>,
     /// Collections that it was asked for while it had no requests.
     asked: AtomicU64,
     /// Collections that began while it had requests.
@@ -105,7 +108,7 @@ impl Place {
         if change.ends == (change.kind == Kind::Runqueue) {
             self.counts[at].fetch_add(1, Relaxed);
         }
-        let is_met = self.outstanding.load(Relaxed) > 0;
+        let is_met = self.signs.outstanding() > 0;
         if change.kind == Kind::Collection && !change.ends && is_met {
             self.met.fetch_add(1, Relaxed);
         }
@@ -119,6 +122,8 @@ pub struct Board {
     places: Vec<Place>,
     latest: Mutex<VecDeque<Change>>,
     any: watch::Sender<u64>,
+    /// How long a slow request takes; 0: nothing is known of that yet.
+    slow_ns: AtomicU64,
 }
 
 impl Board {
@@ -136,7 +141,7 @@ impl Board {
             total_ns: Default::default(),
             usual_ns: Default::default(),
             held: AtomicU8::new(0),
-            outstanding: Arc::default(),
+            signs: Arc::default(),
             asked: AtomicU64::new(0),
             met: AtomicU64::new(0),
         };
@@ -145,6 +150,7 @@ impl Board {
             places: (0..replicas).map(place).collect(),
             latest: Mutex::default(),
             any: watch::Sender::new(0),
+            slow_ns: AtomicU64::new(0),
         }
     }
 
@@ -236,10 +242,32 @@ impl Board {
         }
     }
 
-    /// The count of its requests that were not answered yet.
+    /// What is seen of it from outside.
     #[must_use]
-    pub fn outstanding(&self, replica: usize) -> &Arc<AtomicUsize> {
-        &self.places[replica].outstanding
+    pub fn signs(&self, replica: usize) -> &Arc<Signs> {
+        &self.places[replica].signs
+    }
+
+    /// From now on, a request that takes longer than this is slow.
+    pub fn set_slow(&self, slow: Duration) {
+        let slow = slow.as_nanos() as u64;
+        if self.slow_ns.load(Relaxed) != slow {
+            self.slow_ns.store(slow, Relaxed);
+        }
+    }
+
+    /// Whether it has requests, and has answered none for as long as a slow one takes.
+    #[must_use]
+    pub fn is_silent(&self, replica: usize, now: Monotonic) -> bool {
+        let slow = self.slow_ns.load(Relaxed);
+        if slow == 0 {
+            return false; // nothing is known yet
+        }
+        let (is_silent, is_new) = self.places[replica].signs.is_silent(now, slow);
+        if is_new {
+            self.wake(replica);
+        }
+        is_silent
     }
 
     /// It was asked to collect.
@@ -355,43 +383,4 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn change(kind: Kind, since: u64, at: u64, ends: bool) -> Change {
-        Change {
-            at: Monotonic(at),
-            since: Monotonic(since),
-            slot: 0,
-            pid: 1,
-            kind,
-            ends,
-        }
-    }
-
-    #[test]
-    fn the_expected_end_is_learned_from_past_hazards() {
-        let board = Board::new(Words::in_memory(1).expect("memory"), 1);
-        let now = Monotonic(1_000_000_000);
-        assert_eq!(board.expected_end(0, now), now.0);
-        board.changed(change(Kind::Collection, 0, 0, false));
-        board.changed(change(Kind::Collection, 0, 40_000_000, true));
-        board.words.word(0).begin(Kind::Collection, now);
-        assert_eq!(board.expected_end(0, now), now.0 + 40_000_000);
-        let later = Monotonic(now.0 + 30_000_000);
-        assert!(board.expected_end(0, later) >= later.0 + 10_000_000);
-        assert_eq!(board.counted(0, Kind::Collection), (1, 40_000_000));
-    }
-
-    #[test]
-    fn a_change_wakes_who_waits_for_that_replica_only() {
-        let board = Board::new(Words::in_memory(2).expect("memory"), 2);
-        let (mut ours, mut other) = (board.subscribe(0), board.subscribe(1));
-        board.changed(change(Kind::Stopped, 5, 5, false));
-        assert!(ours.has_changed().expect("the board lives"));
-        assert!(!other.has_changed().expect("the board lives"));
-        ours.mark_unchanged();
-        other.mark_unchanged();
-        assert_eq!(board.latest().len(), 1);
-    }
-}
+mod tests;

@@ -76,10 +76,11 @@ impl Budget {
         self.used.extra.store(self.extra, Relaxed);
     }
 
-    /// Whether one more extra request may be sent now; if so, it counts.
-    pub fn take(&mut self, now: Instant) -> bool {
+    /// Whether one more extra request may be sent now; if so, it counts. `part`: which part of the share
+    /// may be used up by that.
+    pub fn take(&mut self, now: Instant, part: f64) -> bool {
         self.step(now); // drops what is over
-        if (self.extra + 1) as f64 > self.share * self.requests as f64 {
+        if (self.extra + 1) as f64 > part * self.share * self.requests as f64 {
             return false;
         }
         self.extra += 1;
@@ -128,9 +129,9 @@ mod tests {
         for _ in 0..250 {
             budget.earn(start);
         }
-        assert!(budget.take(start) && budget.take(start));
-        assert!(!budget.take(start));
-        assert!(!budget.take(start + WINDOW));
+        assert!(budget.take(start, 0.5) && !budget.take(start, 0.5));
+        assert!(budget.take(start, 1.0) && !budget.take(start, 1.0));
+        assert!(!budget.take(start + WINDOW, 1.0));
     }
 
     #[test]
@@ -138,7 +139,7 @@ mod tests {
         let now = Instant::now();
         let mut budget = Budget::new(0.0);
         (0..1000).for_each(|_| budget.earn(now));
-        assert!(!budget.take(now));
+        assert!(!budget.take(now, 1.0));
     }
 
     proptest! {
@@ -153,7 +154,7 @@ mod tests {
                 now += Duration::from_millis(ms);
                 budget.earn(now);
                 requests.push(now);
-                if takes && budget.take(now) {
+                if takes && budget.take(now, 1.0) {
                     extra.push(now);
                     let inside = |times: &[Instant]| {
                         times.iter().filter(|at| now.duration_since(**at) < WINDOW).count()

@@ -19,7 +19,9 @@ const LATEST: usize = 64;
 pub enum Trigger {
     /// A hazard of the replica that has the request.
     Hazard(Kind),
-    /// It took longer than the percentile.
+    /// Its replica reports hazards, has none, and answers nothing.
+    Silent,
+    /// It took longer than the percentile, at a replica that reports no hazards.
     Percentile,
 }
 
@@ -29,6 +31,7 @@ impl Trigger {
     pub fn name(self) -> &'static str {
         match self {
             Self::Hazard(kind) => kind.name(),
+            Self::Silent => "silent",
             Self::Percentile => "percentile",
         }
     }
@@ -36,7 +39,8 @@ impl Trigger {
     fn number(self) -> usize {
         match self {
             Self::Hazard(kind) => kind as usize,
-            Self::Percentile => Kind::ALL.len(),
+            Self::Silent => Kind::ALL.len(),
+            Self::Percentile => Kind::ALL.len() + 1,
         }
     }
 
@@ -45,7 +49,7 @@ impl Trigger {
         Kind::ALL
             .into_iter()
             .map(Self::Hazard)
-            .chain([Self::Percentile])
+            .chain([Self::Silent, Self::Percentile])
     }
 }
 
@@ -54,7 +58,7 @@ impl Trigger {
 pub struct Hedge {
     /// When, in ns of Unix time.
     pub at_unix_ns: i64,
-    /// Why: the name of a hazard, or `percentile`.
+    /// Why: the name of a hazard, `silent`, or `percentile`.
     pub trigger: &'static str,
     /// Which replica had it.
     pub from: String,
@@ -64,7 +68,7 @@ pub struct Hedge {
     pub won: bool,
     /// From when it came to when it was sent once more.
     pub waited_us: u64,
-    /// How old the hazard was when it was sent once more; none for a percentile.
+    /// How old the hazard was when it was sent once more; none without a hazard.
     pub hazard_age_us: Option<u64>,
     /// From when it came to the answer.
     pub latency_us: u64,
@@ -102,7 +106,7 @@ macro_rules! figures {
         #[derive(Debug, Default)]
         pub struct Figures {
             $($(#[$doc])* pub $name: AtomicU64,)*
-            hedges: [AtomicU64; Kind::ALL.len() + 1],
+            hedges: [AtomicU64; Kind::ALL.len() + 2],
             latest: Mutex<VecDeque<Hedge>>,
             /// Of each thread.
             budgets: Mutex<Vec<Arc<Used>>>,

@@ -38,6 +38,7 @@ mod screen;
 mod serve;
 mod setup;
 mod shared_stream;
+mod silence;
 mod target;
 mod template;
 mod thread;

@@ -16,7 +16,7 @@ use crate::attempt::{Failure, Reply, send};
 use crate::figures::{Figures, Hedge, Trigger};
 use crate::replica::Lease;
 use crate::template::Template;
-use crate::worker::Worker;
+use crate::worker::{SLOW, Worker};
 
 /// Attempts after those that a dead replica left without an answer.
 const MOST_RETRIES: u32 = 3;
@@ -174,7 +174,7 @@ impl Race<'_> {
                 let word = worker.fleet.board().word(replica);
                 Some(Monotonic::now().0.saturating_sub(word.since(kind).0) / 1000)
             }
-            Trigger::Percentile => None,
+            Trigger::Silent | Trigger::Percentile => None,
         };
         let mut running = self.running.iter().flatten();
         let original = running.find(|one| one.replica == replica);
@@ -192,7 +192,13 @@ impl Race<'_> {
             self.blocked = Some(any);
             return false;
         };
-        if !worker.budget.borrow_mut().take(Instant::now()) {
+        // A quarter of the budget is kept for hazards, which are certain.
+        let part = if trigger == Trigger::Silent {
+            0.75
+        } else {
+            1.0
+        };
+        if !worker.budget.borrow_mut().take(Instant::now(), part) {
             Figures::add(&worker.figures.hedges_over_budget);
             return true;
         }
@@ -274,19 +280,28 @@ async fn trigger(
             }
             continue;
         }
-        let late = match worker.threshold() {
-            Some(after) if !board.coverage(replica).has_events() => {
-                (start + after).saturating_duration_since(Instant::now())
-            }
-            _ => Duration::MAX,
-        };
-        if late == Duration::MAX {
+        let has_events = board.coverage(replica).has_events();
+        // A request of which any pick or the thread of the hazards sees that its replica is silent needs
+        // no timer of its own: most have none.
+        let Some(usual) = worker
+            .threshold()
+            .filter(|_| !has_events || board.is_silent(replica, now))
+        else {
             let _ = changes.changed().await;
             continue;
+        };
+        let after = if has_events { usual * SLOW } else { usual };
+        let late = (start + after).saturating_duration_since(Instant::now());
+        if has_events && late.is_zero() {
+            return Trigger::Silent;
         }
         tokio::select! {
             _ = changes.changed() => {}
-            () = tokio::time::sleep(late) => return Trigger::Percentile,
+            () = tokio::time::sleep(late) => {
+                if !has_events {
+                    return Trigger::Percentile;
+                }
+            }
         }
     }
 }

@@ -10,10 +10,15 @@ use tailscope_signals::hazard::Kind;
 use tokio::sync::Notify;
 
 use crate::board::{Board, Hold};
+use crate::silence::Signs;
 
 /// After a failed connection a replica gets no request for so long, and twice that after the next.
 const FIRST_BACKOFF_NS: u64 = 50_000_000;
 const LONGEST_BACKOFF_NS: u64 = 2_000_000_000;
+
+/// A silent replica is ranked as if it had so many more outstanding requests. Not as a pausing one: all
+/// its other workers may be idle.
+const SILENT: usize = 2;
 
 /// One server that answers.
 #[derive(Debug)]
@@ -22,7 +27,7 @@ pub struct Replica {
     pub address: SocketAddr,
     /// Its number: the slot of its hazard word.
     pub slot: usize,
-    outstanding: Arc<AtomicUsize>,
+    signs: Arc<Signs>,
     failures: AtomicU32,
     down_until: AtomicU64,
     /// What health checks say.
@@ -40,7 +45,7 @@ impl Replica {
         Arc::new(Self {
             address,
             slot,
-            outstanding: Arc::clone(board.outstanding(slot)),
+            signs: Arc::clone(board.signs(slot)),
             failures: AtomicU32::new(0),
             down_until: AtomicU64::new(0),
             is_well: AtomicBool::new(true),
@@ -53,7 +58,7 @@ impl Replica {
     /// A place at this replica, full or not.
     #[must_use]
     pub fn lease(self: &Arc<Self>) -> Lease {
-        self.outstanding.fetch_add(1, Relaxed);
+        self.signs.begin();
         Lease {
             replica: Arc::clone(self),
         }
@@ -62,7 +67,7 @@ impl Replica {
     /// Requests that it has not answered yet.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.outstanding.load(Relaxed)
+        self.signs.outstanding()
     }
 
     /// Whether no connection to it could be made a moment ago, or a health check failed.
@@ -86,6 +91,7 @@ impl Replica {
 
     /// A connection was made, or a request was answered.
     pub fn succeeded(&self) {
+        self.signs.answered();
         if self.failures.load(Relaxed) != 0 {
             self.failures.store(0, Relaxed);
             self.down_until.store(0, Relaxed);
@@ -136,7 +142,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.replica.outstanding.fetch_sub(1, Relaxed);
+        self.replica.signs.end();
         self.replica.room.notify_one();
     }
 }
@@ -228,11 +234,13 @@ impl Fleet {
         has_room.then(|| best.lease())
     }
 
-    /// The best replica except this one, if it has room and no hazard.
+    /// The best replica except this one, if it has room and no hazard, and is not silent.
     #[must_use]
     pub fn pick_calm(&self, except: usize) -> Option<Lease> {
         match self.best(&[except])? {
-            (Rank::Calm(_), best, true) => Some(best.lease()),
+            (Rank::Calm(_), best, true) if !self.is_silent(best, Monotonic::now()) => {
+                Some(best.lease())
+            }
             _ => None,
         }
     }
@@ -285,6 +293,10 @@ impl Fleet {
             })
     }
 
+    fn is_silent(&self, replica: &Replica, now: Monotonic) -> bool {
+        self.steers && self.board.is_silent(replica.slot, now)
+    }
+
     fn rank(&self, replica: &Replica, now: Monotonic) -> Rank {
         let active = self.board.active(replica.slot, now);
         if replica.is_down(now) || active.has(Kind::Gone) {
@@ -298,7 +310,12 @@ impl Fleet {
         } else if self.steers && self.board.is_held_at_all(replica.slot) {
             Rank::Held(replica.outstanding())
         } else {
-            Rank::Calm(replica.outstanding())
+            let more = if self.is_silent(replica, now) {
+                SILENT
+            } else {
+                0
+            };
+            Rank::Calm(replica.outstanding() + more)
         }
     }
 }

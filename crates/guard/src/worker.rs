@@ -16,6 +16,11 @@ use crate::replica::Fleet;
 use crate::setup::Setup;
 use crate::template::Recent;
 
+/// After so many times the percentile without any answer, a replica is silent. Few requests take so
+/// long by themselves: 1 in 100, if latencies are lognormal with a deviation of 1 and the percentile is
+/// p95.
+pub(crate) const SLOW: u32 = 2;
+
 /// Of one thread, with the settings that hold now.
 #[derive(Debug, Clone)]
 pub struct Worker {
@@ -97,10 +102,14 @@ impl Worker {
     /// A request that can be hedged, and began then, has been answered.
     pub(crate) fn record(&self, start: Instant) {
         let now = Instant::now();
-        self.latencies.borrow_mut().record(now - start, now);
+        let mut latencies = self.latencies.borrow_mut();
+        latencies.record(now - start, now);
+        if let Some(usual) = latencies.threshold() {
+            self.fleet.board().set_slow(usual * SLOW);
+        }
     }
 
-    /// After how long a request is slow; `None`: too few were seen.
+    /// After how long a request is slower than usual; `None`: too few were seen.
     pub(crate) fn threshold(&self) -> Option<Duration> {
         self.latencies.borrow().threshold()
     }

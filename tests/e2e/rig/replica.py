@@ -4,6 +4,7 @@ It appends a line to LOG for each request that it executes: the method, and the 
 
 GET /         its name            GET /slow?ms=N    its name, N ms later
 GET /fail     500
+GET /hold?ms=N    its name; no thread runs for N ms, without being stopped
 GET /mixed    500 from `second`, else its name after 1.5 s, with ?now at once
 GET /nagle    its name, the head and the body in two segments, without TCP_NODELAY
 GET /stream   two chunks, the second when GET /go has come
@@ -14,6 +15,7 @@ POST /        its body            GET with Upgrade: echo, then whatever the clie
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import sys
@@ -54,6 +56,10 @@ class Handler(BaseHTTPRequestHandler):
             self.upgrade()
         elif url.path == "/slow":
             time.sleep(int(parse_qs(url.query)["ms"][0]) / 1000)
+            self.answer(NAME.encode())
+        elif url.path == "/hold":
+            # It sleeps, and keeps the interpreter's lock.
+            ctypes.PyDLL(None).usleep(int(parse_qs(url.query)["ms"][0]) * 1000)
             self.answer(NAME.encode())
         elif url.path == "/fail" or (url.path == "/mixed" and NAME == "second"):
             self.answer(b"failed", 500)

@@ -91,8 +91,8 @@ pub struct Guard {
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = parse_share)]
     pub budget: f64,
 
-    /// Without signals from a replica: send a request once more when it is slower than this
-    /// percentile of the last 10 to 20 seconds
+    /// Send a request once more when it is slower than this percentile of the last 10 to 20 seconds;
+    /// if its replica reports hazards: when that answers nothing for twice as long
     #[arg(long, value_name = "PERCENTILE", default_value = "p95", value_parser = parse_percentile)]
     pub hedge_at: f64,
 

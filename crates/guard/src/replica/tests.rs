@@ -1,5 +1,7 @@
 //! A fleet and its leases.
 
+use std::time::Duration;
+
 use tailscope_signals::hazard::Words;
 
 use super::*;
@@ -105,4 +107,34 @@ fn a_replica_that_refuses_connections_is_left_out_for_a_while() {
     assert!((0..10).all(|_| fleet.pick(&[]).is_some_and(|lease| lease.slot() != 0)));
     fleet.replicas()[0].succeeded();
     assert!((0..10).any(|_| fleet.pick(&[]).is_some_and(|lease| lease.slot() == 0)));
+}
+
+#[test]
+fn a_replica_that_is_silent_gets_less_until_it_answers() {
+    let fleet = fleet(0);
+    let [first, second, third] = [0, 1, 2].map(|i| Arc::clone(&fleet.replicas()[i]));
+    let _elsewhere = [second.lease(), third.lease(), third.lease()];
+    let _here = first.lease();
+    let picks = |count: usize| {
+        let leases: Vec<Lease> = (0..count).filter_map(|_| fleet.pick(&[])).collect();
+        leases.iter().map(Lease::slot).collect::<Vec<_>>()
+    };
+    // As long as nothing is known of latencies, nobody is silent.
+    assert!((0..3).any(|_| picks(1) == [0]));
+    let began = std::time::Instant::now();
+    while began.elapsed() < Duration::from_secs(1) {
+        std::thread::yield_now();
+    }
+    fleet.board().set_slow(Duration::from_secs(1));
+    [second, third].iter().for_each(|one| one.succeeded());
+    let mut changes = fleet.board().subscribe(0);
+    assert!(picks(2).iter().all(|slot| *slot != 0));
+    assert!(
+        changes.has_changed().expect("the board lives"),
+        "who waits there is woken"
+    );
+    changes.mark_unchanged();
+    first.succeeded();
+    fleet.board().set_slow(Duration::from_secs(60));
+    assert!((0..3).any(|_| picks(1) == [0]));
 }

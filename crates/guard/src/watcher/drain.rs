@@ -1,7 +1,6 @@
 //! Collections that meet no request: a JVM whose eden is nearly full gets no new requests, is asked to
 //! collect once it has answered those it has, and is then taken back.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
@@ -246,7 +245,7 @@ impl Work {
             let eden = seat.drain.eden.as_ref();
             let facts = Facts {
                 fill: eden.map_or(0.0, |(_, eden)| eden.fill()),
-                outstanding: board.outstanding(slot).load(Relaxed),
+                outstanding: board.signs(slot).outstanding(),
                 turns,
                 may: others > 0 && !is_one_held,
                 is_asked: seat.drain.asked.is_some(),
