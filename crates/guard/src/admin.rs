@@ -161,6 +161,7 @@ impl Page {
                 "signals_from": board.source(slot).map(|source| source.to_string()),
                 "incarnation": board.word(slot).incarnation(),
                 "hazards": hazards,
+                "silent": board.is_silent(slot, now),
                 "down": replica.is_down(now),
                 "drains": board.is_held(slot, Hold::Drains),
                 "warms_up": board.is_held(slot, Hold::Warms),

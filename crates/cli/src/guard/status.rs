@@ -114,6 +114,9 @@ fn text(status: &Value) -> String {
         if replica["down"] == true {
             hazards.push("refuses connections");
         }
+        if replica["silent"] == true {
+            hazards.push("silent");
+        }
         text += &format!(
             "{:<22} {:<8} {:>11} {:>12} {:>8}  {}\n",
             word(&replica["address"]),
@@ -127,6 +130,11 @@ fn text(status: &Value) -> String {
                 hazards.join(", ")
             },
         );
+    }
+    for replica in list(&status["replicas"]) {
+        if let Some(source) = replica["signals_from"].as_str() {
+            text += &format!("{} is reported by {source}\n", word(&replica["address"]));
+        }
     }
     text.push('\n');
     for (name, value) in status["counts"].as_object().into_iter().flatten() {
