@@ -64,10 +64,13 @@ def publisher(recordable: None, address: str, key: Path) -> Iterator[Publisher]:
 
 
 def lasts(condition: Callable[[], bool], seconds: float = 2) -> None:
-    """It holds, and goes on to do so: searches for processes have come between."""
+    """It holds, and goes on to do so: searches for processes have come between.
+
+    Where the machine stalls, no report comes for a while, and nothing is known.
+    """
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        assert condition()
+        until(condition, "it still holds", 2)
 
 
 def metric(guard: Guard, name: str) -> float:
@@ -107,7 +110,7 @@ def test_an_unprivileged_guard_gets_the_hazards_from_a_process_that_may_see_them
     assert capabilities(started.pid) == {0}
     assert f"reported by {address}" in started.err
     assert "CAP_BPF" not in started.err
-    assert signals(started) == ["kernel", "kernel"]
+    until(lambda: signals(started) == ["kernel", "kernel"], "hazards are reported")
     first.freeze()
     until(lambda: hazards(started) == ["stopped"], "it is reported")
     assert {started.get()[1] for _ in range(20)} == {"second"}
@@ -144,7 +147,7 @@ def test_without_its_publisher_a_guard_knows_nothing_until_there_is_one_again(
     assert "kernel" not in signals(started)
     with Publisher(address, key):
         until(lambda: hazards(started) == ["stopped"], "another one reports")
-        assert signals(started) == ["kernel", "kernel"]
+        until(lambda: signals(started) == ["kernel", "kernel"], "hazards are reported")
     pair[0].thaw()
 
 
@@ -206,7 +209,7 @@ def test_strangers_get_no_hazards(
     assert "kernel" not in signals(started)
     assert "subscribes" not in publisher.err
     known = unwatched(*options, under=NOBODY)
-    assert signals(known) == ["kernel", "kernel"]
+    until(lambda: signals(known) == ["kernel", "kernel"], "hazards are reported")
 
 
 @dataclass
@@ -242,7 +245,7 @@ def test_hazards_of_other_machines_are_steered_around(far: list[Far], key: Path)
     sources = [word for one in far for word in ("--hazards-from", f"{one.machine.address}:9747")]
     options = (*sources, "--hazards-key", key, "--budget", "100%")
     with Guard((first, second), *options, under=WITHOUT_PROCESSES) as guard:
-        assert signals(guard) == ["kernel", "kernel"]
+        until(lambda: signals(guard) == ["kernel", "kernel"], "hazards are reported")
         assert [one["pids"] for one in guard.status()["replicas"]] == [[], []]
         with ThreadPoolExecutor() as pool:
             slow = [pool.submit(guard.get, "/slow?ms=200") for _ in range(4)]
@@ -264,13 +267,13 @@ def test_a_machine_that_can_not_be_reached_reports_again_afterwards(
     options = ("--hazards-from", f"{first.machine.address}:9747", "--hazards-key", key)
     replicas = (first.replica, second.replica)
     with Guard(replicas, *options, under=WITHOUT_PROCESSES) as guard:
-        assert signals(guard) == ["kernel", "kernel"]
+        until(lambda: signals(guard) == ["kernel", "kernel"], "hazards are reported")
         first.machine.cut_off()
         until(lambda: signals(guard) == ["none", "none"], "nothing is known of them")
         first.replica.freeze()
         first.machine.reach_again()
         until(lambda: signals(guard) == ["kernel", "kernel"], "it is heard again")
-        assert hazards(guard) == ["stopped"]
+        until(lambda: hazards(guard) == ["stopped"], "it is stopped")
         first.replica.thaw()
         until(lambda: hazards(guard) == [], "it goes on")
 
@@ -281,7 +284,7 @@ def test_one_publisher_sees_the_containers_of_its_machine(
     replicas = [one.replica for one in far]
     options = ("--hazards-from", address, "--hazards-key", key)
     with Publisher(address, key), Guard(replicas, *options, under=NOBODY) as guard:
-        assert signals(guard) == ["kernel", "kernel"]
+        until(lambda: signals(guard) == ["kernel", "kernel"], "hazards are reported")
         replicas[1].freeze()
         until(lambda: hazards(guard, 1) == ["stopped"], "it is reported")
         replicas[1].thaw()
@@ -299,7 +302,7 @@ def test_collections_on_other_machines_are_reported(
         stack.enter_context(Publisher(address, key, there.under))
         options = ("--hazards-from", address, "--hazards-key", key)
         guard = stack.enter_context(Guard((replica, here), *options, under=WITHOUT_PROCESSES))
-        assert signals(guard) == ["jvm", "none"]
+        until(lambda: signals(guard) == ["jvm", "none"], "hazards are reported")
         replica.collect()
         name = f'hazards_total{{replica="{replica.address}",kind="collection"}}'
         until(lambda: metric(guard, name) > 0, "the collection was reported")

@@ -45,6 +45,9 @@ pub async fn send(
     let replica = &lease.replica;
     Figures::add(&replica.requests);
     let streams = matches!(request.body(), RequestBody::Stream(_));
+    if streams {
+        lease.stop_awaiting(); // it waits for the client
+    }
     loop {
         let (mut connection, is_fresh) = match worker.pool.take(&lease) {
             Some(connection) => (connection, false),
@@ -61,6 +64,7 @@ pub async fn send(
         };
         match connection.send(*request).await {
             Ok(response) => {
+                lease.stop_awaiting();
                 replica.succeeded();
                 return finish(worker, lease, connection, response, streams).await;
             }

@@ -357,6 +357,7 @@ impl Board {
         for count in all.into_iter().flatten().chain(single) {
             count.store(0, Relaxed);
         }
+        place.signs.forget();
         place.held.store(0, Relaxed);
     }
 

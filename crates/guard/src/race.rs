@@ -16,12 +16,14 @@ use crate::attempt::{Failure, Reply, send};
 use crate::figures::{Figures, Hedge, Trigger};
 use crate::replica::Lease;
 use crate::template::Template;
-use crate::worker::{SLOW, Worker};
+use crate::worker::{Worker, slow};
 
 /// Attempts after those that a dead replica left without an answer.
 const MOST_RETRIES: u32 = 3;
 /// A hazard that is expected to be over sooner is waited for.
 const WORTH: Duration = Duration::from_millis(1);
+/// How long a request that no replica can take waits before it is looked again.
+const BLOCKED: Duration = Duration::from_millis(5);
 /// One loser in this number is followed to its end.
 const FOLLOWED: u64 = 8;
 
@@ -68,6 +70,8 @@ struct Race<'r> {
     hedge: Option<Box<Hedge>>,
     /// There was a reason for an extra request, and no calm replica: any change may bring one.
     blocked: Option<watch::Receiver<u64>>,
+    /// Whether it is sent once more if its replica is silent.
+    heeds_silence: bool,
 }
 
 /// Sends a request, once more if that helps, and returns the first good answer.
@@ -86,6 +90,7 @@ pub async fn race(worker: &Rc<Worker>, template: &Template, lease: Lease) -> Res
         failed: Vec::new(),
         hedge: None,
         blocked: None,
+        heeds_silence: true,
     };
     let outcome = race.run(first).await;
     race.end(outcome.as_ref().is_ok_and(|(_, won)| *won));
@@ -101,7 +106,9 @@ impl Race<'_> {
                 biased;
                 result = result_of(first) => (0, result),
                 result = result_of(second) => (1, result),
-                trigger = trigger(self.worker, replica, self.start, &mut self.blocked), if may_hedge => {
+                trigger = trigger(
+                    self.worker, replica, self.start, &mut self.blocked, self.heeds_silence,
+                ), if may_hedge => {
                     may_hedge = !self.hedge(trigger, replica);
                     continue;
                 }
@@ -185,22 +192,20 @@ impl Race<'_> {
             return true;
         }
         let any = worker.fleet.board().subscribe_all();
-        let Some(lease) = worker.fleet.pick_calm(replica) else {
+        let is_silent = trigger == Trigger::Silent;
+        let Some(lease) = worker.fleet.pick_calm(replica, is_silent) else {
             if self.blocked.is_none() {
                 Figures::add(&worker.figures.hedges_without_replica);
             }
             self.blocked = Some(any);
             return false;
         };
-        // A quarter of the budget is kept for hazards, which are certain.
-        let part = if trigger == Trigger::Silent {
-            0.75
-        } else {
-            1.0
-        };
+        // Half of the budget is kept for hazards, which are certain.
+        let part = if is_silent { 0.5 } else { 1.0 };
         if !worker.budget.borrow_mut().take(Instant::now(), part) {
             Figures::add(&worker.figures.hedges_over_budget);
-            return true;
+            self.heeds_silence = false;
+            return !is_silent;
         }
         worker.figures.hedged(trigger);
         let to = Some(lease.replica.address.to_string());
@@ -252,15 +257,20 @@ fn follow(worker: &Rc<Worker>, loser: Running, mut hedge: Box<Hedge>, start: Ins
 }
 
 /// Waits until there is a reason to send a request once more that is at this replica. `blocked`: not
-/// before this changes.
+/// before this changes, or some time has passed. `heeds_silence`: its silence is a reason.
 async fn trigger(
     worker: &Worker,
     replica: usize,
     start: Instant,
     blocked: &mut Option<watch::Receiver<u64>>,
+    heeds_silence: bool,
 ) -> Trigger {
     if let Some(any) = blocked {
-        let _ = any.changed().await;
+        tokio::select! {
+            _ = any.changed() => {}
+            // A replica that was silent or full may take it now: nobody says so.
+            () = tokio::time::sleep(BLOCKED) => {}
+        }
     }
     let board = worker.fleet.board();
     let mut changes = board.subscribe(replica);
@@ -285,12 +295,12 @@ async fn trigger(
         // no timer of its own: most have none.
         let Some(usual) = worker
             .threshold()
-            .filter(|_| !has_events || board.is_silent(replica, now))
+            .filter(|_| !has_events || heeds_silence && board.is_silent(replica, now))
         else {
             let _ = changes.changed().await;
             continue;
         };
-        let after = if has_events { usual * SLOW } else { usual };
+        let after = if has_events { slow(usual) } else { usual };
         let late = (start + after).saturating_duration_since(Instant::now());
         if has_events && late.is_zero() {
             return Trigger::Silent;

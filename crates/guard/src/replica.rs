@@ -1,5 +1,6 @@
 //! The replicas, and which of them gets a request.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -61,6 +62,7 @@ impl Replica {
         self.signs.begin();
         Lease {
             replica: Arc::clone(self),
+            is_awaited: Cell::new(true),
         }
     }
 
@@ -130,9 +132,18 @@ pub struct Fleet {
 pub struct Lease {
     /// The replica.
     pub replica: Arc<Replica>,
+    is_awaited: Cell<bool>,
 }
 
 impl Lease {
+    /// The answer has begun, or depends on what the client sends: the replica is not silent for want of
+    /// it.
+    pub fn stop_awaiting(&self) {
+        if self.is_awaited.replace(false) {
+            self.replica.signs.stop_awaiting();
+        }
+    }
+
     /// The replica's number.
     #[must_use]
     pub fn slot(&self) -> usize {
@@ -142,6 +153,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        self.stop_awaiting();
         self.replica.signs.end();
         self.replica.room.notify_one();
     }
@@ -234,13 +246,18 @@ impl Fleet {
         has_room.then(|| best.lease())
     }
 
-    /// The best replica except this one, if it has room and no hazard, and is not silent.
+    /// The best replica except this one, if it has room and no hazard: one that is not silent, if there
+    /// is any. `lively`: no other.
     #[must_use]
-    pub fn pick_calm(&self, except: usize) -> Option<Lease> {
-        match self.best(&[except])? {
-            (Rank::Calm(_), best, true) if !self.is_silent(best, Monotonic::now()) => {
-                Some(best.lease())
-            }
+    pub fn pick_calm(&self, except: usize, lively: bool) -> Option<Lease> {
+        let now = Monotonic::now();
+        let speaks = |one: &Replica| one.slot != except && !self.is_silent(one, now);
+        let best = match self.best_of(speaks) {
+            None if !lively => self.best(&[except]),
+            best => best,
+        };
+        match best? {
+            (Rank::Calm(_), best, true) => Some(best.lease()),
             _ => None,
         }
     }
@@ -278,13 +295,17 @@ impl Fleet {
 
     /// The best one with its rank, and whether it has room.
     fn best(&self, except: &[usize]) -> Option<(Rank, &Arc<Replica>, bool)> {
+        self.best_of(|one| !except.contains(&one.slot))
+    }
+
+    fn best_of(&self, may: impl Fn(&Replica) -> bool) -> Option<(Rank, &Arc<Replica>, bool)> {
         let now = Monotonic::now();
         let turn = self.turn.fetch_add(1, Relaxed) % self.replicas.len().max(1);
         let (before, after) = self.replicas.split_at(turn);
         after
             .iter()
             .chain(before)
-            .filter(|one| !except.contains(&one.slot))
+            .filter(|one| may(one))
             .map(|one| (self.rank(one, now), one))
             .min_by(|a, b| a.0.cmp(&b.0))
             .map(|(rank, one)| {

@@ -11,16 +11,18 @@ const STAYS_NS: u64 = 100_000_000;
 /// What is seen of a replica from outside.
 #[derive(Debug, Default)]
 pub struct Signs {
-    /// Requests that were not answered yet.
+    /// Requests that it has, those whose answers have begun too.
     outstanding: AtomicUsize,
-    /// When it last answered, or got a request while it had none.
+    /// Those of them whose answers have not begun.
+    awaited: AtomicUsize,
+    /// When it last answered, or got a request while none was awaited.
     last_ns: AtomicU64,
     /// When it was last seen to be silent; 0: it has answered since.
     silent_ns: AtomicU64,
 }
 
 impl Signs {
-    /// Requests that it has not answered yet.
+    /// Requests that it has.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.outstanding.load(Relaxed)
@@ -28,9 +30,16 @@ impl Signs {
 
     /// It gets a request.
     pub fn begin(&self) {
-        if self.outstanding.fetch_add(1, Relaxed) == 0 {
-            self.last_ns.store(Monotonic::now().0, Relaxed);
+        self.outstanding.fetch_add(1, Relaxed);
+        if self.awaited.load(Relaxed) == 0 {
+            self.last_ns.store(Monotonic::now().0, Relaxed); // first, as others may look meanwhile
         }
+        self.awaited.fetch_add(1, Relaxed);
+    }
+
+    /// An answer has begun, or can't be expected now.
+    pub fn stop_awaiting(&self) {
+        self.awaited.fetch_sub(1, Relaxed);
     }
 
     /// A request that it had is over.
@@ -46,22 +55,44 @@ impl Signs {
         }
     }
 
-    /// Whether it has had requests for so many ns and has answered none. The second: it has answered since
-    /// this was so before.
+    /// Whether answers have been awaited for so many ns and none has begun. The second: it has answered,
+    /// or had none to answer, since this was so before.
     #[must_use]
     pub fn is_silent(&self, now: Monotonic, after_ns: u64) -> (bool, bool) {
+        let is_awaited = self.awaited.load(Relaxed) > 0;
         let since = self.last_ns.load(Relaxed);
-        if self.outstanding() > 0 && now.0.saturating_sub(since) > after_ns {
-            return (true, self.silent_ns.swap(now.0, Relaxed) == 0);
+        if is_awaited && now.0.saturating_sub(since) > after_ns {
+            let before = self.silent_ns.swap(now.0, Relaxed);
+            return (true, before <= since);
         }
         let seen = self.silent_ns.load(Relaxed);
         (seen != 0 && now.0.saturating_sub(seen) < STAYS_NS, false)
+    }
+
+    /// Another replica is meant from now on.
+    pub fn forget(&self) {
+        self.silent_ns.store(0, Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_silence_that_comes_back_is_new() {
+        let signs = Signs::default();
+        let at = |ns: u64| Monotonic(Monotonic::now().0 + ns);
+        signs.begin();
+        assert_eq!(signs.is_silent(at(1_000), 0), (true, true));
+        signs.stop_awaiting();
+        assert_eq!(signs.is_silent(at(2 * STAYS_NS), 0), (false, false));
+        let began = Monotonic::now();
+        while Monotonic::now().0 < began.0 + 2_000 {}
+        signs.begin();
+        assert_eq!(signs.is_silent(at(1_000), 0), (true, true));
+        assert_eq!(signs.is_silent(at(2_000), 0), (true, false));
+    }
 
     #[test]
     fn who_has_requests_and_answers_none_is_silent() {
@@ -83,14 +114,16 @@ mod tests {
             "no sign of life"
         );
         signs.answered();
+        signs.stop_awaiting();
         signs.end();
         assert_eq!(signs.is_silent(later(0), AFTER), (false, false));
         assert_eq!(signs.is_silent(later(9), AFTER), (true, true));
-        signs.end();
+        signs.stop_awaiting();
+        assert_eq!(signs.outstanding(), 1, "its answer goes on");
         assert_eq!(
             signs.is_silent(later(9), AFTER),
             (true, false),
-            "its request was taken away"
+            "nothing is awaited any more"
         );
         assert_eq!(signs.is_silent(later(10), AFTER), (false, false));
     }

@@ -163,8 +163,8 @@ struct Seat {
     coverage: Coverage,
     /// Which of the sources reports its hazards.
     remote: Option<usize>,
-    /// Which life of it a source has seen last, by its incarnation there and by its processes.
-    life: Option<(u32, u32)>,
+    /// Which life of it a source has reported last.
+    life: Option<u32>,
     /// What held when it was last looked.
     before: Active,
     /// Searches since one of its processes was found.
@@ -292,7 +292,7 @@ impl Work {
             _ if !self.collectors.is_empty() => LOOK,
             // A replica without requests is to collect at once.
             _ if self.seats.iter().any(|seat| seat.drain.is_held()) => LOOK,
-            _ if self.seats.iter().all(|seat| seat.pids.is_empty()) => REST,
+            _ if self.seats.is_empty() => REST,
             None => POLL,
             Some(_) if slots.any(waits) => LOOK,
             Some(_) => GLANCE,

@@ -19,7 +19,14 @@ use crate::template::Recent;
 /// After so many times the percentile without any answer, a replica is silent. Few requests take so
 /// long by themselves: 1 in 100, if latencies are lognormal with a deviation of 1 and the percentile is
 /// p95.
-pub(crate) const SLOW: u32 = 2;
+const SLOW: u32 = 2;
+/// But no sooner than this.
+const SOONEST: Duration = Duration::from_millis(2);
+
+/// How long a replica answers nothing until it is silent, by how long requests usually take at most.
+pub(crate) fn slow(usual: Duration) -> Duration {
+    (usual * SLOW).max(SOONEST)
+}
 
 /// Of one thread, with the settings that hold now.
 #[derive(Debug, Clone)]
@@ -105,7 +112,7 @@ impl Worker {
         let mut latencies = self.latencies.borrow_mut();
         latencies.record(now - start, now);
         if let Some(usual) = latencies.threshold() {
-            self.fleet.board().set_slow(usual * SLOW);
+            self.fleet.board().set_slow(slow(usual));
         }
     }
 

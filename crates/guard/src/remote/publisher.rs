@@ -290,9 +290,10 @@ impl Publisher {
         let _ = self.socket.try_send_to(&report.encode(&self.key), to);
     }
 
-    /// How old this process is: a cookie is accepted in the lease of its making and in the next.
+    /// How old this process is. A cookie is accepted at the age of its making and at the next: no longer
+    /// than a lease, in which a subscription that is sent again is known by its number.
     fn age(&self) -> u64 {
-        self.began.elapsed().as_secs() / LEASE.as_secs()
+        self.began.elapsed().as_secs() / (LEASE.as_secs() / 2)
     }
 
     /// What only this publisher can make, and only who has this address gets to know.

@@ -39,7 +39,8 @@ pub struct Source {
     told_number: u64,
     states: Vec<(u32, SocketAddr, State)>,
     heard: Option<Instant>,
-    /// When it, or its socket, was made, and when the latest subscription was sent.
+    /// When it was made, when its socket was, and when the latest subscription was sent.
+    made: Instant,
     since: Instant,
     asked: Option<Instant>,
     /// The next subscription is due at once.
@@ -61,6 +62,7 @@ impl Source {
             told_number: 0,
             states: Vec::new(),
             heard: None,
+            made: Instant::now(),
             since: Instant::now(),
             asked: None,
             is_due: true,
@@ -118,7 +120,8 @@ impl Source {
         if self.wants.is_empty() || is_early {
             return;
         }
-        if self.socket.is_none() || !self.is_heard(now) && now - self.since > STALE {
+        let quiet_since = self.heard.map_or(self.since, |heard| heard.max(self.since));
+        if self.socket.is_none() || now - quiet_since > STALE {
             self.since = now;
             self.socket = connect(self.address).ok();
         }
@@ -198,7 +201,7 @@ impl Source {
 
     /// Whether it may answer soon: it has reported lately, or was not asked before.
     pub(crate) fn is_worth_waiting(&self) -> bool {
-        self.is_heard(Instant::now()) || self.heard.is_none() && self.since.elapsed() < STALE
+        self.is_heard(Instant::now()) || self.heard.is_none() && self.made.elapsed() < STALE
     }
 
     /// Whether all that was asked for is known, so that nobody needs to wait.

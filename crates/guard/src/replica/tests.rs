@@ -46,7 +46,7 @@ fn a_replica_in_a_hazard_gets_nothing_while_another_is_calm() {
     for _ in 0..20 {
         assert_eq!(fleet.pick(&[]).map(|lease| lease.slot()), Some(1));
     }
-    assert!(fleet.pick_calm(1).is_none());
+    assert!(fleet.pick_calm(1, false).is_none());
 }
 
 #[test]
@@ -57,9 +57,9 @@ fn a_replica_that_is_held_gets_requests_only_where_no_other_can_take_them() {
     assert_eq!(fleet.pick(&[]).map(|lease| lease.slot()), Some(2));
     hazard(&fleet, 2, Kind::Collection);
     assert_eq!(fleet.pick(&[]).map(|lease| lease.slot()), Some(0));
-    assert!(fleet.pick_calm(1).is_none());
+    assert!(fleet.pick_calm(1, false).is_none());
     fleet.board().hold(0, Hold::Drains, false);
-    assert_eq!(fleet.pick_calm(1).map(|lease| lease.slot()), Some(0));
+    assert_eq!(fleet.pick_calm(1, false).map(|lease| lease.slot()), Some(0));
 }
 
 #[test]
@@ -134,6 +134,12 @@ fn a_replica_that_is_silent_gets_less_until_it_answers() {
         "who waits there is woken"
     );
     changes.mark_unchanged();
+    // Even if it has the fewest requests, it is the last that gets an extra one.
+    let calm = |lively| fleet.pick_calm(1, lively).map(|lease| lease.slot());
+    assert_eq!((calm(true), calm(false)), (Some(2), Some(2)));
+    fleet.board().word(2).begin(Kind::Stopped, Monotonic::now());
+    assert_eq!(calm(true), None);
+    fleet.board().word(2).end(Kind::Stopped);
     first.succeeded();
     fleet.board().set_slow(Duration::from_secs(60));
     assert!((0..3).any(|_| picks(1) == [0]));

@@ -135,12 +135,15 @@ impl Work {
         for gone in before.iter().filter(|pid| !pids.contains(pid)) {
             hazards.unwatch(slot, *gone);
         }
+        // Where its processes serve another replica too, all are watched for that one.
+        let watched = pids.iter().find_map(|pid| hazards.slot_of(*pid));
+        let watched = watched.unwrap_or(slot);
         for pid in pids {
             if hazards.slot_of(*pid).is_none() {
-                hazards.watch(slot, *pid, is_held(*pid));
+                hazards.watch(watched, *pid, is_held(*pid));
             }
         }
-        if let Some(watched) = pids.iter().find_map(|pid| hazards.slot_of(*pid)) {
+        if !pids.is_empty() {
             self.board.set_word(slot as usize, watched);
         }
         // Each is looked at, whatever the first of them is.

@@ -35,6 +35,8 @@ impl Work {
         let until = Instant::now() + FIRST;
         loop {
             self.ask_sources(each);
+            self.take(each);
+            self.look(each);
             // One that was silent before keeps nobody waiting.
             let waits = |source: &Source| source.is_worth_waiting() && !source.has_answered();
             if !self.sources.iter().any(waits) || Instant::now() >= until {
@@ -127,10 +129,16 @@ impl Work {
             return;
         };
         let before = seat.remote.replace(at);
-        let life = (state.incarnation, state.life);
-        // Another publisher counts anew, and of many processes some may end.
-        let has_restarted = |before: (u32, u32)| before.0 != life.0 && before.1 != life.1;
-        if state.life != 0 && seat.life.replace(life).is_some_and(has_restarted) {
+        if before.is_none() {
+            board.set_word(slot, seat.slot); // what was watched here has ended
+        }
+        // Another publisher counts incarnations anew.
+        if state.life != 0
+            && seat
+                .life
+                .replace(state.life)
+                .is_some_and(|life| life != state.life)
+        {
             // First, so that no request gets between.
             board.hold(slot, Hold::Warms, true);
         }
