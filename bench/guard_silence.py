@@ -1,7 +1,7 @@
 """What guard takes from the tail when replicas pause and no hazard shows it.
 
 Two Node servers stop answering for 50 ms now and then: each computes, as in a long collection or a
-request that hogs the loop. Their threads run, so the kernel sees no hazard. The lab's load asks in
+request that hogs the loop. Their threads run, so the kernel sees no hazard. The lab's load is
 an open loop, in alternating phases: through a guard that only counts (`--dry-run`), which picks the
 replica with the fewest outstanding requests, and through one that steers and hedges.
 

@@ -181,7 +181,7 @@ def test_strangers_get_no_hazards(
     options = ("--hazards-from", address, "--hazards-key", key)
     host, _, port = address.partition(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as tap:
-        # A guard that asks a stranger: its datagrams are as good as read from the network.
+        # A guard subscribes at a stranger's: as if its datagrams were read from the network.
         tap.bind(("127.0.0.1", 0))
         tap.settimeout(60)
         to_tap = ("--hazards-from", "{}:{}".format(*tap.getsockname()), "--hazards-key", key)
@@ -251,7 +251,7 @@ def test_hazards_of_other_machines_are_steered_around(far: list[Far], key: Path)
             slow = [pool.submit(guard.get, "/slow?ms=200") for _ in range(4)]
             until(lambda: all(guard.outstanding()), "both replicas have requests")
             first.freeze()
-            # It stays stopped: whoever waits for it would wait for ever.
+            # It stays stopped: a request that waits for it never ends.
             assert {answer.result() for answer in slow} == {(200, "second")}
         assert {guard.get()[1] for _ in range(20)} == {"second"}
         assert guard.status()["hedges"]["stopped"] > 0
@@ -272,7 +272,7 @@ def test_a_machine_that_can_not_be_reached_reports_again_afterwards(
         until(lambda: signals(guard) == ["none", "none"], "nothing is known of them")
         first.replica.freeze()
         first.machine.reach_again()
-        until(lambda: signals(guard) == ["kernel", "kernel"], "it is heard again")
+        until(lambda: signals(guard) == ["kernel", "kernel"], "its reports come again")
         until(lambda: hazards(guard) == ["stopped"], "it is stopped")
         first.replica.thaw()
         until(lambda: hazards(guard) == [], "it goes on")

@@ -200,7 +200,7 @@ impl Board {
         self.places[replica].word.store(slot, Relaxed);
     }
 
-    /// Wakes whoever waits for this replica or others with its word, and counts a hazard that ended.
+    /// Wakes those who wait for this replica or others with its word, and counts a hazard that ended.
     pub fn changed(&self, change: Change) {
         let word = |place: &Place| place.word.load(Relaxed);
         let Some(of) = self.places.get(change.slot as usize).map(word) else {

@@ -24,11 +24,11 @@ pub use self::subscriber::Source;
 
 /// Between two reports in which nothing has changed.
 const HEARTBEAT: Duration = Duration::from_millis(50);
-/// A publisher that was silent for so long counts as gone: three heartbeats were lost.
+/// A publisher that was silent for this long counts as gone: three heartbeats were lost.
 pub(crate) const SILENCE: Duration = Duration::from_millis(200);
 /// Between two subscriptions, each with a new random number.
 const RENEWAL: Duration = Duration::from_secs(1);
-/// A guard that has not subscribed again for so long gets no more reports.
+/// A guard that has not subscribed again for this long gets no more reports.
 const LEASE: Duration = Duration::from_secs(4);
 
 /// Where the numbers of a process's datagrams begin: above all that an earlier process has sent.

@@ -17,8 +17,8 @@ use crate::silence::Signs;
 const FIRST_BACKOFF_NS: u64 = 50_000_000;
 const LONGEST_BACKOFF_NS: u64 = 2_000_000_000;
 
-/// A silent replica is ranked as if it had so many more outstanding requests. Not as a pausing one: all
-/// its other workers may be idle.
+/// A silent replica is ranked as if it had this number of requests more. It is not ranked as a pausing
+/// one: all its other workers may be idle.
 const SILENT: usize = 2;
 
 /// One server that answers.

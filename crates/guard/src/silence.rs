@@ -1,11 +1,11 @@
-//! Whether a replica answers at all: pauses that no hazard shows, such as those of a runtime's own.
+//! Whether a replica answers at all: pauses that no hazard shows, such as collections of Node or Go.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use tailscope_signals::clock::Monotonic;
 
-/// A replica without requests, because they were taken elsewhere, stays silent for so long.
+/// A replica without requests, because they were taken elsewhere, stays silent for this long.
 const STAYS_NS: u64 = 100_000_000;
 
 /// What is seen of a replica from outside.
@@ -32,7 +32,7 @@ impl Signs {
     pub fn begin(&self) {
         self.outstanding.fetch_add(1, Relaxed);
         if self.awaited.load(Relaxed) == 0 {
-            self.last_ns.store(Monotonic::now().0, Relaxed); // first, as others may look meanwhile
+            self.last_ns.store(Monotonic::now().0, Relaxed); // first: other threads look
         }
         self.awaited.fetch_add(1, Relaxed);
     }
@@ -55,7 +55,7 @@ impl Signs {
         }
     }
 
-    /// Whether answers have been awaited for so many ns and none has begun. The second: it has answered,
+    /// Whether answers have been awaited for this number of ns and none has begun. The second: it has answered,
     /// or had none to answer, since this was so before.
     #[must_use]
     pub fn is_silent(&self, now: Monotonic, after_ns: u64) -> (bool, bool) {

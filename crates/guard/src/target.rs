@@ -20,7 +20,7 @@ impl Target {
     /// Its processes now. `known`: those that it had and that still live. To search for a
     /// listening socket takes ms, so that is only done where none is known; those that are known
     /// may have started others of the same program.
-    pub(crate) fn processes(&self, known: &[u32], machine: &mut Machine) -> Vec<u32> {
+    pub(crate) fn processes(&self, known: &[u32], machine: &Machine) -> Vec<u32> {
         match self {
             Self::Process(pid) if known.is_empty() => vec![*pid],
             Self::Process(_) => known.to_vec(),

@@ -16,7 +16,7 @@ use crate::replica::Fleet;
 use crate::setup::Setup;
 use crate::template::Recent;
 
-/// After so many times the percentile without any answer, a replica is silent. Few requests take so
+/// A replica is silent after this multiple of the percentile without any answer. Few requests take that
 /// long by themselves: 1 in 100, if latencies are lognormal with a deviation of 1 and the percentile is
 /// p95.
 const SLOW: u32 = 2;

@@ -57,7 +57,7 @@ class Machine:
 
 @contextmanager
 def machines(number: int) -> Iterator[list[Machine]]:
-    """So many other machines. They are gone afterwards."""
+    """This number of other machines. They are gone afterwards."""
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
     with ExitStack() as stack:

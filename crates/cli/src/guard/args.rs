@@ -213,7 +213,7 @@ pub struct Status {
 /// some ms late.
 /// The command ends when all processes have ended.
 ///
-/// With --serve it shows nothing. It reports hazards to guards that ask for them with the same key:
+/// With --serve it shows nothing. It reports hazards to guards that subscribe with the same key:
 /// of those servers on this machine that they name as replicas.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Hazards {

@@ -104,13 +104,8 @@ impl Subscription {
 
     /// `None`: it is no subscription, or was made with another key.
     pub fn decode(bytes: &[u8], key: &Key) -> Option<Self> {
-        let mut bytes = Reader(bytes);
-        bytes.starts(SUBSCRIPTION)?;
-        let mut bytes = bytes.authentic(SUBSCRIPTION, key)?;
-        let nonce = bytes.take()?;
-        let cookie = bytes.take()?;
-        let sequence = u64::from_le_bytes(bytes.take()?);
-        let count = bytes.count()?;
+        let mut bytes = Reader::open(bytes, SUBSCRIPTION, key)?;
+        let (nonce, cookie, sequence, count) = bytes.head()?;
         let one = |bytes: &mut Reader| {
             let ip = Ipv6Addr::from(bytes.take::<16>()?).to_canonical();
             let port = u16::from_le_bytes(bytes.take()?);
@@ -155,13 +150,8 @@ impl Report {
 
     /// `None`: it is no report, or was made with another key.
     pub fn decode(bytes: &[u8], key: &Key) -> Option<Self> {
-        let mut bytes = Reader(bytes);
-        bytes.starts(REPORT)?;
-        let mut bytes = bytes.authentic(REPORT, key)?;
-        let nonce = bytes.take()?;
-        let cookie = bytes.take()?;
-        let sequence = u64::from_le_bytes(bytes.take()?);
-        let count = bytes.count()?;
+        let mut bytes = Reader::open(bytes, REPORT, key)?;
+        let (nonce, cookie, sequence, count) = bytes.head()?;
         let replicas = (0..count).map(|_| bytes.state()).collect::<Option<_>>()?;
         bytes.ends()?;
         Some(Self {
@@ -177,25 +167,26 @@ impl Report {
 struct Reader<'b>(&'b [u8]);
 
 impl<'b> Reader<'b> {
-    /// Looks first whether it may be one of ours at all: to authenticate costs more.
-    fn starts(&self, magic: &[u8; 4]) -> Option<()> {
-        self.0.starts_with(magic).then_some(())
+    /// What follows the first bytes, if somebody with the key has written it. Those are looked at first:
+    /// to authenticate costs more.
+    fn open(bytes: &'b [u8], magic: &[u8; 4], key: &Key) -> Option<Self> {
+        bytes.starts_with(magic).then_some(())?;
+        Some(Self(key.open(bytes)?.get(magic.len()..)?))
     }
 
-    /// What follows the first bytes, if somebody with the key has written it.
-    fn authentic(&mut self, magic: &[u8; 4], key: &Key) -> Option<Reader<'b>> {
-        Some(Reader(key.open(self.0)?.get(magic.len()..)?))
+    /// What both kinds begin with: nonce, cookie, sequence, and the count of replicas.
+    fn head(&mut self) -> Option<(Nonce, Nonce, u64, usize)> {
+        let (nonce, cookie) = (self.take()?, self.take()?);
+        let sequence = u64::from_le_bytes(self.take()?);
+        let [count] = self.take()?;
+        let count = usize::from(count);
+        (count <= MOST).then_some((nonce, cookie, sequence, count))
     }
 
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (taken, left) = self.0.split_first_chunk::<N>()?;
         self.0 = left;
         Some(*taken)
-    }
-
-    fn count(&mut self) -> Option<usize> {
-        let [count] = self.take()?;
-        (usize::from(count) <= MOST).then_some(count.into())
     }
 
     fn state(&mut self) -> Option<Option<State>> {

@@ -16,7 +16,7 @@ const RETRY: Duration = Duration::from_millis(100);
 const SOONEST: Duration = Duration::from_millis(20);
 /// Subscriptions whose answers are awaited: a report may take longer than [`RETRY`].
 const QUESTIONS: usize = 8;
-/// After so long without a report, a new socket is tried: the machine's addresses may have changed.
+/// After this long without a report, a new socket is tried: the machine's addresses may have changed.
 const STALE: Duration = Duration::from_secs(5);
 /// Datagrams that are read at a time.
 const MOST_READS: usize = 64;
@@ -35,10 +35,10 @@ pub struct Source {
     questions: VecDeque<(Nonce, Vec<u32>)>,
     cookie: Nonce,
     /// Numbers of the latest subscription and report.
-    asked_number: u64,
-    told_number: u64,
+    subscription_number: u64,
+    report_number: u64,
     states: Vec<(u32, SocketAddr, State)>,
-    heard: Option<Instant>,
+    reported: Option<Instant>,
     /// When it was made, when its socket was, and when the latest subscription was sent.
     made: Instant,
     since: Instant,
@@ -58,10 +58,10 @@ impl Source {
             wants: Vec::new(),
             questions: VecDeque::new(),
             cookie: Nonce::default(),
-            asked_number: counts_from(),
-            told_number: 0,
+            subscription_number: counts_from(),
+            report_number: 0,
             states: Vec::new(),
-            heard: None,
+            reported: None,
             made: Instant::now(),
             since: Instant::now(),
             asked: None,
@@ -111,7 +111,7 @@ impl Source {
 
     /// Subscribes, if that is due.
     pub(crate) fn renew(&mut self, now: Instant) {
-        let pause = match self.is_heard(now) {
+        let pause = match self.is_reporting(now) {
             _ if self.is_due => SOONEST,
             true => RENEWAL,
             false => RETRY,
@@ -120,7 +120,7 @@ impl Source {
         if self.wants.is_empty() || is_early {
             return;
         }
-        let quiet_since = self.heard.map_or(self.since, |heard| heard.max(self.since));
+        let quiet_since = self.reported.map_or(self.since, |at| at.max(self.since));
         if self.socket.is_none() || now - quiet_since > STALE {
             self.since = now;
             self.socket = connect(self.address).ok();
@@ -133,11 +133,11 @@ impl Source {
         let slots = self.wants.iter().map(|(slot, _)| *slot).collect();
         self.questions.push_front((nonce, slots));
         self.questions.truncate(QUESTIONS);
-        self.asked_number += 1;
+        self.subscription_number += 1;
         let subscription = Subscription {
             nonce,
             cookie: self.cookie,
-            sequence: self.asked_number,
+            sequence: self.subscription_number,
             replicas: self.wants.iter().map(|(_, replica)| *replica).collect(),
         };
         // It is sent again soon, if this was lost or nobody is there.
@@ -172,36 +172,36 @@ impl Source {
         if self.questions.len() > at + 1 {
             // The number is new, so the report is: another process may have begun to count anew.
             self.questions.truncate(at + 1);
-            self.told_number = 0;
+            self.report_number = 0;
         }
-        if report.sequence <= self.told_number {
+        if report.sequence <= self.report_number {
             return; // it was overtaken
         }
-        self.told_number = report.sequence;
+        self.report_number = report.sequence;
         self.cookie = report.cookie;
         let slots = &self.questions[at].1;
         if report.replicas.is_empty() {
             self.is_due = true;
         } else if report.replicas.len() == slots.len() {
-            let told = slots.iter().zip(report.replicas);
-            self.states = told
+            let reported = slots.iter().zip(report.replicas);
+            self.states = reported
                 .filter_map(|(slot, state)| {
                     let (_, replica) = self.wants.iter().find(|(of, _)| of == slot)?;
                     Some((*slot, *replica, state?))
                 })
                 .collect();
-            self.heard = Some(now);
+            self.reported = Some(now);
         }
     }
 
     /// Whether it has reported lately.
-    pub(crate) fn is_heard(&self, now: Instant) -> bool {
-        self.heard.is_some_and(|heard| now - heard < SILENCE)
+    pub(crate) fn is_reporting(&self, now: Instant) -> bool {
+        self.reported.is_some_and(|at| now - at < SILENCE)
     }
 
     /// Whether it may answer soon: it has reported lately, or was not asked before.
     pub(crate) fn is_worth_waiting(&self) -> bool {
-        self.is_heard(Instant::now()) || self.heard.is_none() && self.made.elapsed() < STALE
+        self.is_reporting(Instant::now()) || self.reported.is_none() && self.made.elapsed() < STALE
     }
 
     /// Whether all that was asked for is known, so that nobody needs to wait.
@@ -209,11 +209,11 @@ impl Source {
         self.states.len() == self.wants.len()
     }
 
-    /// What it says of the replica in this slot, if it is heard.
+    /// What it says of the replica in this slot, if it reports.
     pub(crate) fn state(&self, slot: u32, now: Instant) -> Option<&State> {
         let mut states = self.states.iter();
         let (.., state) = states.find(|(of, ..)| *of == slot)?;
-        self.is_heard(now).then_some(state)
+        self.is_reporting(now).then_some(state)
     }
 }
 
@@ -265,7 +265,7 @@ mod tests {
             self.now += RENEWAL;
             self.source.renew(self.now);
             let mut bytes = [0; LONGEST];
-            let (length, from) = self.publisher.recv_from(&mut bytes).expect("it asks");
+            let (length, from) = self.publisher.recv_from(&mut bytes).expect("it subscribes");
             let asked = Subscription::decode(&bytes[..length], &Key::of(KEY));
             (asked.expect("with the key"), from)
         }

@@ -17,7 +17,7 @@ impl Work {
         }
         self.poll_collectors(now, each);
         for seat in &mut self.seats {
-            // Whoever waits there is woken, if it has become silent.
+            // Requests that wait there are woken, if it has become silent.
             let _ = self.board.is_silent(seat.slot as usize, now);
             let active = self.board.active(seat.slot as usize, now);
             if active != seat.before {

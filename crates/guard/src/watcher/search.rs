@@ -25,14 +25,14 @@ impl Work {
     /// Finds the processes of each replica, watches new ones, and looks whether stopped ones are
     /// still so.
     pub(super) fn search(&mut self) {
-        let mut machine = Machine::default();
+        let machine = Machine::default();
         for mut seat in std::mem::take(&mut self.seats) {
             let before = std::mem::take(&mut seat.pids);
             let lives = |pid: &&u32| !matches!(state_of(**pid), None | Some(b'Z' | b'X'));
             let mut pids: Vec<u32> = before.iter().filter(lives).copied().collect();
             seat.tries = if pids.is_empty() { seat.tries + 1 } else { 0 };
             if is_due(seat.tries) {
-                pids = seat.target.processes(&pids, &mut machine);
+                pids = seat.target.processes(&pids, &machine);
             }
             // It may end and start again between two searches.
             let are_new = pids.iter().all(|pid| !before.contains(pid)) && !pids.is_empty();

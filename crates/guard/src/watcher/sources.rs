@@ -15,7 +15,7 @@ use crate::target::Target;
 
 /// How long the start, or a reload, waits for the first reports.
 const FIRST: Duration = Duration::from_millis(500);
-/// A hazard that began so much later than the known one is another one. It is more than reports take.
+/// A hazard that began this much later than the known one is another one. It is more than reports take.
 const ANOTHER_NS: u64 = 100_000_000;
 
 impl Work {
